@@ -356,13 +356,15 @@ impl Stage {
         let left: u64 = self.server.command(&["PTTL", LOCK]).await;
         holder.peer.kill();
         let killed = epoch();
+        let ends = asked + Duration::from_millis(left);
+        let left = ends.saturating_sub(killed).as_millis();
         self.say(
             holder,
             &format!("is killed while it holds the lock; its lease ends in {left} ms"),
         );
         let inside = inside(waiter, waiting.await)?;
         let after = inside.saturating_sub(killed);
-        let early = inside + ROUNDING < asked + Duration::from_millis(left);
+        let early = inside + ROUNDING < ends;
         ensure(!early, "the dead holder's lease had not ended by then")?;
         ensure(
             after <= LEASE + LATE_AT_MOST,

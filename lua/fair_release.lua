@@ -7,8 +7,8 @@
 --       expiry as it is; place: ms that a waiter of this crate keeps its place after its last attempt
 --       channel: of the lock; a waiter subscribes to `channel:owner`
 -- Replies
---   DONE    released, now or by an earlier sending
---   ABSENT  the owner had no such hold here         detail: 0
+--   DONE    released; if holds remain, perhaps by an earlier sending
+--   ABSENT  the owner has no such hold, or an earlier sending released its last one  detail: 0
 
 -- Owners of this crate are longer than Redisson's (fair_acquire).
 local function is_ours(entry, owner)

@@ -5,8 +5,9 @@
 -- ARGV  owner; holds: the owner's count after this operation; lease: ms, the new expiry if holds remain, 0 to leave the
 --       expiry as it is; channel: of the waiters
 -- Replies
---   DONE    released, now or by an earlier sending  detail, if that freed a lock with subscribers: their number
---   ABSENT  the owner had no such hold here         detail: 0
+--   DONE    released; if holds remain, perhaps by an earlier sending
+--           detail, if that freed a lock with subscribers: their number
+--   ABSENT  the owner has no such hold, or an earlier sending released its last one  detail: 0
 local keys, args = 1, 4
 local function operation(k, owner, holds, lease, channel)
   local lock = KEYS[k]

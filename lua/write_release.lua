@@ -6,8 +6,9 @@
 --       remain, 0 to leave the expiry as it is; channel: of the waiters
 --       base: prefix of the marker keys, `base:owner:rwlock_timeout:i`
 -- Replies
---   DONE    released, now or by an earlier sending  detail, if that freed a lock with subscribers: their number
---   ABSENT  the owner had no such hold here         detail: 0
+--   DONE    released; if holds remain, perhaps by an earlier sending
+--           detail, if that freed a lock with subscribers: their number
+--   ABSENT  the owner has no such hold, or an earlier sending released its last one  detail: 0
 local keys, args = 1, 5
 local function operation(k, owner, holds, lease, channel, base)
   local lock = KEYS[k]

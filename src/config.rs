@@ -143,7 +143,7 @@ pub struct Config {
     ///
     /// Applies to reentrant, non-reentrant, spin and simple locks with the watchdog's lease, while several tasks of a client wait for
     /// one. Makes their turns ten to a hundred times as fast. Readers of one client share a hold within the window. The price: another
-    /// client waits for this time longer at most, and a holder learns of a forced unlock by this time later at most. Within the
+    /// client waits for this time longer at most. A task that hands the lock off after a forced unlock does not learn of it. Within the
     /// window the server shows the owner to which it granted the lock.
     ///
     /// Redisson: none.

@@ -29,9 +29,11 @@ use crate::{
 
 /// A client of Redis or Valkey. It creates the handles of all locks.
 ///
-/// Cheap to clone; clones share everything. A client has two connections to a server, one for scripts and one for the messages that
-/// wake waiters. Its tasks run on the tokio runtime on which it was built. When the last clone, lock and guard are gone, the client
-/// finishes its queued releases and closes its connections. [`shutdown`](Self::shutdown) does so at once and returns a report.
+/// Cheap to clone; clones share everything, so one client per process and server is enough. A client has two connections to a
+/// server, one for scripts and one for the messages that wake waiters. Each [`Durability`](crate::Durability) that waits for
+/// replicas has a further one. The client's tasks run on the tokio runtime on which it was built. When the last clone, lock and
+/// guard are gone, the client finishes its queued releases and closes its connections. [`shutdown`](Self::shutdown) does so at
+/// once and returns a report.
 ///
 /// # Redisson
 ///

@@ -5,7 +5,7 @@
 //! notification before each attempt (invariant 5). [`Pause`] is the wait between two attempts: for
 //! a notification, or for a polled kind the back-off.
 //!
-//! A lock with a local queue is asked for by the head of that queue only ([`local`](super::local)).
+//! The asker alone asks for a lock with a local queue ([`local`](super::local)).
 //! The loop therefore begins with the wait in the queue, and returns there if the task is refused
 //! while another one is the asker.
 

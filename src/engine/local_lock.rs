@@ -1,9 +1,9 @@
 //! One lock as the tasks of one client share it: its present owner, and the local queue of waiters.
 //!
 //! While a task of the client holds the lock, other tasks enqueue in the order of their arrival,
-//! and send nothing. While no task holds it, the head of the queue is the *asker*: it subscribes,
-//! and sends attempts to the server. The tasks behind it wait on. A client thus costs the server
-//! what one task costs, however many of its tasks want the lock.
+//! and send nothing. While no task holds it, the first waiter leaves the queue and is the *asker*:
+//! it subscribes, and sends attempts to the server. The queued tasks wait on. A client thus costs
+//! the server what one task costs, however many of its tasks want the lock.
 //!
 //! In the *hand-off window*, a time after each grant by the server, the holder may hand the lock to
 //! the first waiter in memory ([`local_queue`](super::local_queue)). A future may be kept and never
@@ -12,7 +12,8 @@
 //! is late. A replaced asker sends one attempt when it is polled again, then enqueues.
 //!
 //! Exclusion does not depend on a single asker, because the server decides on each attempt.
-//! `try_lock` sends its attempt without waiting here, which costs a refusal at most.
+//! `try_lock` does not wait here. It sends nothing while another task of this client holds the lock;
+//! otherwise its attempt costs a refusal at most.
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 

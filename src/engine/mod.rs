@@ -541,8 +541,7 @@ impl Engine {
             .await?;
         let freed = presence(reply).map_err(|refusal| refusal_error(&spec.name, refusal))?
             == Presence::Present;
-        // Holders in other clients notice the loss at their next renewal; holders of this client,
-        // now.
+        // Holders in other clients notice the loss later; holders of this client, now.
         if freed {
             for tenure in before {
                 self.lose(&tenure.end_hand_off(), LostReason::Gone);

@@ -1,4 +1,4 @@
-//! The waiters of one client for one lock, and their states. Pure.
+//! The subscribed waiters of one client for one lock, and their states. Pure.
 
 use std::{cmp::Ordering, collections::VecDeque, sync::Arc, time::Duration};
 

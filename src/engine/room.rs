@@ -1,5 +1,5 @@
-//! The waiters of one client, behind one mutex. Any thread may change them, and notifies the
-//! waiters that the change concerns.
+//! The subscribed waiters of one client, behind one mutex. Any thread may change them, and notifies
+//! the waiters that the change concerns.
 //!
 //! Decisions are those of [`Waiters`]. Waiters are notified after the mutex is released
 //! ([`ToNotify`]).

@@ -1,4 +1,6 @@
-//! The waiters of one client, and which of them tries next. Pure.
+//! The subscribed waiters of one client, and which of them tries next. Pure.
+//!
+//! The waiters of a local queue ([`local`](super::local)) are not among them, except its asker.
 //!
 //! Messages, reconnections, losses and polls wake waiters. A wake-up is a state of the waiter and
 //! no permit: an event during an attempt makes a refusal out of date, and the waiter tries again

@@ -56,9 +56,11 @@ impl<K: Kind> Guard<K> {
         }
     }
 
-    /// Releases the hold. The release of the owner's last hold frees the lock and wakes a waiter.
+    /// Releases the hold.
     ///
-    /// Waits for one answer of the server.
+    /// The client may hand the lock to a waiting task in memory, or leave a shared read hold to other readers
+    /// ([`Config::local_hand_off`](crate::Config::local_hand_off)). Then the call waits for nothing; otherwise it waits for one answer
+    /// of the server. After the owner's last hold, the server frees the lock and wakes a waiter, if there is one.
     ///
     /// # Errors
     ///

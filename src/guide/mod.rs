@@ -11,6 +11,12 @@
 //! | [`protocol`] | What do Redisson and this crate write to Redis? |
 //! | [`from_redisson`], [`from_other_libraries`] | What corresponds to this call or setting? |
 //! | [`design`] | How does the crate work, and why so? |
+//! | [`glossary`] | What does this term mean? |
+//!
+//! Comments cite further pages of the repository: "invariant 4" is in
+//! [invariants.md](https://docs.rs/crate/redisson-lock/latest/source/docs/invariants.md), "P-W9" in
+//! [pitfalls.md](https://docs.rs/crate/redisson-lock/latest/source/docs/pitfalls.md).
+//! [testing.md](https://docs.rs/crate/redisson-lock/latest/source/docs/testing.md) lists the tests of each promise.
 
 /// A page links to other pages as files, for readers of the repository. `links.md` comes first and defines the same labels
 /// as modules: the first of two definitions counts.
@@ -29,6 +35,7 @@ page!(fair_lock, "fair-lock.md");
 page!(fenced_lock, "fenced-lock.md");
 page!(from_other_libraries, "from-other-libraries.md");
 page!(from_redisson, "from-redisson.md");
+page!(glossary, "glossary.md");
 page!(groups, "groups.md");
 page!(guarantees, "guarantees.md");
 page!(metrics, "metrics.md");

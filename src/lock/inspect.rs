@@ -14,8 +14,8 @@ use crate::{
 impl<K: Kind> Lock<K> {
     /// Frees the lock from any owner, and wakes a waiter. Returns whether it was held.
     ///
-    /// Holders of this client learn of the loss at once, holders of other clients at their next renewal. Waits for one answer of
-    /// the server.
+    /// Holders of this client learn of the loss at once. A holder of another client learns of it at its next renewal. With a fixed
+    /// lease, it may learn of it only at [`Guard::valid_until`](crate::Guard::valid_until). Waits for one answer of the server.
     ///
     /// # Errors
     ///
@@ -217,8 +217,8 @@ impl<K: Kind> Lock<K> {
 impl<K: Queued> Lock<K> {
     /// The waiters in the lock's queue, the next to be served first: owners of all clients, and threads of Java; at most 1,000.
     ///
-    /// Only fair locks know it: other waiters are known to their own clients alone. Of several tasks of one client, one at a
-    /// time stands in the queue. Waits for one answer of the server, which may be out of date when it arrives.
+    /// Fair locks alone have a queue on the server. Each waiting owner has one entry; several owners of one client have several.
+    /// Waits for one answer of the server, which may be out of date when it arrives.
     ///
     /// # Errors
     ///

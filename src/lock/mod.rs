@@ -128,7 +128,9 @@ impl<K: Kind> Lock<K> {
 
     /// Acquires the lock if it is free, or if this owner holds it already.
     ///
-    /// Waits for one answer of the server. A fair lock with waiters counts as held.
+    /// Waits for one answer of the server. If another task of this client holds the lock, the call may return `None` without a
+    /// request. The call first waits for the releases of guards of the lock that this client dropped. With 1,024 operations of the
+    /// client under way, it also waits for an answer to one of them, for up to 100 ms. A fair lock with waiters counts as held.
     ///
     /// # Errors
     ///

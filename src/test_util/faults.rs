@@ -60,7 +60,7 @@ pub enum MasterChange {
         /// The keys that differ from the old master's.
         differing: Vec<String>,
     },
-    /// A replaced master serves clients.
+    /// The set of replaced masters that serve clients has changed, and is not empty.
     OldMasterServes,
     /// No replaced master serves clients any more.
     OldMasterGone,

@@ -188,8 +188,8 @@ impl InMemoryRedis {
         self.run("SCRIPT", &["FLUSH"]);
     }
 
-    /// Deletes the lock `name` of any kind, like an operator by hand. Its holders learn of it at their next renewal. Returns
-    /// whether the lock existed.
+    /// Deletes the lock `name` of any kind, like an operator by hand. A holder with a renewed lease learns of it at its next
+    /// renewal. Returns whether the lock existed.
     pub fn delete(&self, name: &str) -> bool {
         matches!(self.run("DEL", &[name]), Frame::Number(1))
     }

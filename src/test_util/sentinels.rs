@@ -51,8 +51,8 @@ pub(super) struct Sentinels {
     orders: BTreeMap<Address, Instant>,
     /// Servers that only clients can reach.
     isolated: BTreeSet<Address>,
-    /// An old master serves clients.
-    is_split: bool,
+    /// The replaced masters that serve clients.
+    serving: Vec<Address>,
     /// Until this time, the leader of the last failover reconfigures the replicas.
     moving_until: Instant,
     leader: usize,
@@ -114,7 +114,7 @@ impl Sentinels {
             replacing: None,
             orders: BTreeMap::new(),
             isolated: BTreeSet::new(),
-            is_split: false,
+            serving: Vec::new(),
             moving_until: now,
             leader: 0,
         };
@@ -258,18 +258,18 @@ impl Sentinels {
         }
     }
 
-    /// Records whether a replaced master serves clients.
+    /// Reports a change of the replaced masters that serve clients. Each of them makes grants that the master lacks.
     pub(super) fn note_split(&mut self, state: &mut State) {
         let serves = |node: &&Address| {
             **node != self.master && state.is_master(node) && is_awake(state, node)
         };
-        let is_split = self.nodes.iter().any(|node| serves(&node));
-        if is_split != self.is_split {
-            self.is_split = is_split;
-            state.faults.master_changed(&match is_split {
-                true => MasterChange::OldMasterServes,
-                false => MasterChange::OldMasterGone,
+        let serving: Vec<Address> = self.nodes.iter().filter(serves).cloned().collect();
+        if serving != self.serving {
+            state.faults.master_changed(&match serving.is_empty() {
+                false => MasterChange::OldMasterServes,
+                true => MasterChange::OldMasterGone,
             });
+            self.serving = serving;
         }
     }
 

@@ -303,7 +303,7 @@ pub struct Inspection {
 // Exhaustive: an owner has holds left or has none, and a caller matches both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Released {
-    /// The owner's last hold: the lock is free and the release has woken a waiter.
+    /// The owner has no hold left. Another task of this client may hold the lock already.
     Fully,
     /// One of several holds: the owner still holds the lock.
     StillHeld {

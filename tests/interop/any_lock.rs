@@ -1,4 +1,4 @@
-//! A lock of any kind, and a group of locks, behind one front: what the Rust peer is asked to move.
+//! A lock of any kind, or a group of locks, behind one trait: the locks of the Rust peer.
 
 use std::any::Any;
 use std::pin::Pin;
@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use redisson_lock::{Error, Fenced, GroupLock, Guard, Kind, Lock, MultiGuard, Quorum};
 
-/// Why something was refused.
+/// The reason of a refusal.
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 type Boxed<'a, T> = Pin<Box<dyn Future<Output = Result<T, Failure>> + Send + 'a>>;
 
-/// How long an acquisition waits.
+/// The limit of an acquisition.
 #[derive(Clone, Copy)]
 pub enum Wait {
     None,
@@ -19,7 +19,7 @@ pub enum Wait {
     Forever,
 }
 
-/// What can be taken and given back.
+/// A lock or group that can be acquired and released.
 pub trait AnyLock: Send + Sync {
     fn take(&self, wait: Wait, lease: Option<Duration>) -> Boxed<'_, Option<Box<dyn AnyGuard>>>;
 
@@ -47,16 +47,16 @@ pub trait AnyLock: Send + Sync {
 }
 
 fn refused<T>() -> Boxed<'static, T> {
-    Box::pin(async { Err("no group of locks has that".into()) })
+    Box::pin(async { Err("a group of locks has no such operation".into()) })
 }
 
-/// What has been taken.
+/// The guard of a hold.
 pub trait AnyGuard: Send {
     fn unlock(self: Box<Self>) -> Boxed<'static, ()>;
 
     fn is_lost(&self) -> bool;
 
-    /// The fencing token, of a lock that has one.
+    /// The fencing token, if the lock has one.
     fn token(&self) -> Option<i64>;
 }
 

@@ -1,4 +1,5 @@
-//! Sharded channels, and those of the whole cluster: a waiter on one kind does not hear what is published on the other.
+//! Sharded channels and channels of the whole cluster: a subscriber to one type receives no
+//! messages of the other.
 
 use testbed::eventually;
 
@@ -7,7 +8,8 @@ use crate::kinds::REENTRANT;
 use crate::stage::{AMPLE, LONG, Version};
 use crate::worker::Lock;
 
-/// Of itself, or because it is told to. Without this, what runs on both clusters could be the same twice.
+/// Both languages choose the type by themselves, or by their settings. Otherwise tests of the two
+/// clusters could test the same.
 pub async fn both_languages_subscribe_to_one_sort_of_channel(version: Version) {
     let stage = version.stage().await;
     let expected = match version.on {

@@ -1,5 +1,6 @@
-//! The same steps, in Java and in Rust, each with a lock of its own: after each, both have left the same data and said the
-//! same. Where this crate does otherwise on purpose, the [kind](crate::kinds) or the [step](crate::steps) says so.
+//! The same steps in Java and in Rust, each with its own lock. After each step, both have left the
+//! same data and given the same answer. Intended differences of this crate are in the
+//! [kind](crate::kinds) or the [step](crate::steps).
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -16,7 +17,7 @@ use crate::kinds::{Kind, Waits};
 use crate::stage::{AMPLE, Case, Stage};
 use crate::worker::{Lock, Worker};
 
-/// What is seen after a step.
+/// The state after a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Seen {
     answer: String,
@@ -26,14 +27,14 @@ struct Seen {
 
 pub async fn every_step_leaves_the_same_data(case: Case) {
     let stage = &*case.stage().await;
-    let (mut told_by_java, mut told_by_rust) = (0, 0);
+    let (mut published_by_java, mut published_by_rust) = (0, 0);
     for steps in case.kind.steps {
         let (mut java, mut rust) = tokio::join!(
             Scene::played(stage, &stage.java, case.kind, steps),
             Scene::played(stage, &stage.rust, case.kind, steps)
         );
-        told_by_java += java.iter().map(|seen| seen.messages.len()).sum::<usize>();
-        told_by_rust += rust.iter().map(|seen| seen.messages.len()).sum::<usize>();
+        published_by_java += java.iter().map(|seen| seen.messages.len()).sum::<usize>();
+        published_by_rust += rust.iter().map(|seen| seen.messages.len()).sum::<usize>();
         for (step, (java, rust)) in steps.iter().zip(java.iter_mut().zip(&mut rust)) {
             allow(case.kind, step, java, rust);
         }
@@ -45,11 +46,11 @@ pub async fn every_step_leaves_the_same_data(case: Case) {
             case.version
         );
     }
-    assert!(told_by_rust > 0, "no message was seen");
-    assert!(told_by_java > 0 || case.kind.java_is_silent);
+    assert!(published_by_rust > 0, "no message was published");
+    assert!(published_by_java > 0 || case.kind.java_is_silent);
 }
 
-/// Makes equal what may differ.
+/// Removes the allowed differences.
 fn allow(kind: &Kind, step: &str, java: &mut Seen, rust: &mut Seen) {
     if let Some((_, message)) = step.split_once(" | rust also says ") {
         java.messages.push(message.to_owned());
@@ -69,7 +70,7 @@ fn allow(kind: &Kind, step: &str, java: &mut Seen, rust: &mut Seen) {
 const NAME: &str = "NAME";
 const LABELS: [&str; 4] = ["a", "b", "c", "d"];
 
-/// A lock, and a client that looks at it and takes no part.
+/// A lock, and a client that reads its data and takes no part.
 struct Scene<'a> {
     stage: &'a Stage,
     kind: &'static Kind,
@@ -132,7 +133,7 @@ impl<'a> Scene<'a> {
         }
     }
 
-    /// Does what a step says: the answer.
+    /// Executes the actions of a step, and returns the answer.
     async fn act(&mut self, action: &str) -> String {
         let words: Vec<&str> = action.split(' ').collect();
         let (&label, worker) = self.workers.get_key_value(words[0]).expect("a worker");
@@ -151,7 +152,12 @@ impl<'a> Scene<'a> {
                 self.waits(label).await;
                 return String::new();
             }
-            ["end"] => self.begun.remove(label).expect("it has begun").await,
+            ["end"] => {
+                self.begun
+                    .remove(label)
+                    .expect("the action has begun")
+                    .await
+            }
             [verb, args @ ..] => worker.ask_for(verb, args).await,
             [] => panic!("no verb: {action}"),
         };
@@ -170,10 +176,11 @@ impl<'a> Scene<'a> {
         }
     }
 
-    /// Waits until a worker that has given up has no place in a queue: ours leaves it in the background.
+    /// Waits until a worker that timed out is in no queue. The Rust peer leaves it in the
+    /// background.
     async fn leaves(&self, label: &str) {
         let pattern = format!("redisson_lock_queue:*{}*", self.name);
-        eventually("who has given up is in no queue", AMPLE, async || {
+        eventually("the worker's entry is gone", AMPLE, async || {
             let server = &self.stage.server;
             let mut waiting: Vec<String> = Vec::new();
             for queue in server.command::<Vec<String>>(&["KEYS", &pattern]).await {
@@ -193,7 +200,7 @@ impl<'a> Scene<'a> {
         }
         let owner = &self.owners[label];
         let queue = format!("redisson_lock_queue:{{{}}}", self.name);
-        eventually("it is the last of the queue", AMPLE, async || {
+        eventually("the worker is the last in the queue", AMPLE, async || {
             let last: Option<String> = self.stage.server.command(&["LINDEX", &queue, "-1"]).await;
             last.as_ref() == Some(owner)
         })
@@ -207,11 +214,11 @@ impl<'a> Scene<'a> {
         answer.unwrap_or_else(|error| panic!("{words:?}: {error}"))
     }
 
-    /// All keys of the lock, with what is in them and how long they live.
+    /// All keys of the lock, with their data and lifetimes.
     async fn keys(&mut self) -> Vec<String> {
         let pattern = format!("*{}*", self.name);
         let mut names: Vec<String> = self.command(&["KEYS", &pattern]).await;
-        // What a waiting writer of ours leaves for readers of ours: no Redisson looks at it.
+        // The intent of a writer of this crate concerns only this crate's readers.
         names.retain(|name| !name.contains(":write_intent"));
         names.retain(|name| !name.starts_with("redisson_unlock_latch"));
         let mut shown = Vec::new();
@@ -235,7 +242,7 @@ impl<'a> Scene<'a> {
 
     async fn content(&mut self, name: &str, kind: &str) -> String {
         match kind {
-            "none" => "gone meanwhile".to_owned(),
+            "none" => "deleted meanwhile".to_owned(),
             "hash" => {
                 let fields: BTreeMap<String, String> = self.command(&["HGETALL", name]).await;
                 let fields = fields
@@ -248,7 +255,7 @@ impl<'a> Scene<'a> {
                 self.anonymous(&format!("{items:?}"))
             }
             "zset" => {
-                // Not the scores: they are times.
+                // Scores are times, so only members are compared.
                 let items: Vec<String> = self.command(&["ZRANGE", name, "0", "-1"]).await;
                 self.anonymous(&format!("{items:?}"))
             }
@@ -256,25 +263,27 @@ impl<'a> Scene<'a> {
         }
     }
 
-    /// What was published since the last call: channel and payload.
+    /// The messages since the last call: channel and payload.
     async fn messages(&mut self) -> Vec<String> {
         let mark = format!("the end of the step: {}", self.name);
         self.command::<()>(&["PUBLISH", &mark, ""]).await;
         let mut messages = Vec::new();
         loop {
             let push = timeout(AMPLE, self.pushes.recv()).await;
-            let push = push.expect("the mark comes").expect("it is connected");
+            let push = push
+                .expect("the mark arrives")
+                .expect("the connection is open");
             if push.kind != PushKind::PMessage {
                 continue;
             }
             let [_, channel, payload] = &push.data[..] else {
                 panic!("{push:?}");
             };
-            let text = |value: &Value| from_redis_value(value.clone()).expect("it is text");
+            let text = |value: &Value| from_redis_value(value.clone()).expect("the value is text");
             let (channel, payload): (String, String) = (text(channel), text(payload));
             if channel == mark {
                 if self.kind.is_group() {
-                    // Its members are released in no certain order.
+                    // The members of a group are released in any order.
                     messages.sort();
                 }
                 return messages;
@@ -285,14 +294,15 @@ impl<'a> Scene<'a> {
         }
     }
 
-    /// With `NAME` for the name, and `<owner a>` and its like for the owners: they differ from run to run.
+    /// Replaces the name with `NAME` and owners with `<owner a>` and so on, because they differ
+    /// from run to run.
     fn anonymous(&self, text: &str) -> String {
         let mut text = text.replace(&self.name, NAME);
         for (label, owner) in &self.owners {
             let mut parts = text.split(owner);
             let mut shown = parts.next().unwrap_or_default().to_owned();
             for part in parts {
-                // The number of another owner may begin like this one's.
+                // Another owner's number may have this one's as a prefix.
                 if part.starts_with(|next: char| next.is_ascii_digit()) {
                     shown += owner;
                 } else {
@@ -306,7 +316,7 @@ impl<'a> Scene<'a> {
     }
 }
 
-/// A connection to ask with, and what is published meanwhile.
+/// A connection for commands, and the messages published meanwhile.
 async fn listener(server: &Ground) -> (MultiplexedConnection, UnboundedReceiver<PushInfo>) {
     let client = Client::open(format!("{}/?protocol=resp3", server.url()));
     let (sender, pushes) = unbounded_channel();
@@ -317,15 +327,15 @@ async fn listener(server: &Ground) -> (MultiplexedConnection, UnboundedReceiver<
         .expect("the address is good")
         .get_multiplexed_async_connection_with_config(&settings)
         .await
-        .expect("the server is there");
+        .expect("the server runs");
     connection
         .psubscribe("*")
         .await
-        .expect("it can be listened to");
+        .expect("the server accepts the subscription");
     (connection, pushes)
 }
 
-/// The lease that a key was last given, a few seconds ago at most.
+/// The lease that a key was given a few seconds ago at most.
 fn class(pttl: i64) -> String {
     if pttl == -1 {
         return "without expiry".to_owned();
@@ -341,7 +351,7 @@ fn class(pttl: i64) -> String {
     }
 }
 
-/// All steps, with what both have left where they agree, and what each has left where they do not.
+/// All steps: the common state where both agree, else the state of each.
 fn table(steps: &[&str], java: &[Seen], rust: &[Seen]) -> String {
     let mut text = String::new();
     for ((step, java), rust) in steps.iter().zip(java).zip(rust) {

@@ -1,4 +1,5 @@
-//! What a failover costs, beside Redisson in the same run. It prints figures, and fails only where ours breaks a promise.
+//! The cost of a failover, beside Redisson in the same run. Prints figures, and fails only if this
+//! crate breaks a promise.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -13,17 +14,17 @@ use crate::kinds::REENTRANT;
 use crate::stage::{AMPLE, Pace, Stage, Version, now_ms, together};
 use crate::worker::{Lock, Worker};
 
-/// Ours asks as often as it does by default, and the leases outlast a failover and are waited for.
+/// This crate polls at its default rate, and leases outlast a failover.
 const PACE: Pace = Pace {
     watchdog: Duration::from_secs(15),
     poll_floor: Duration::from_secs(5),
 };
 const HOLDS: usize = 10;
 const UNREPLICATED: usize = 3;
-/// How often a new acquisition is begun during the outage, and how many there are at most.
+/// The interval between acquisitions during the outage, and their greatest number.
 const EVERY: Duration = Duration::from_millis(100);
 const ATTEMPTS: usize = 300;
-/// The lease of what is only taken to see whether it can be.
+/// The lease of an acquisition that only shows whether the lock can be acquired.
 const BRIEF: &str = "1000";
 
 pub async fn a_killed_master_beside_redisson(version: Version) {
@@ -50,7 +51,7 @@ pub async fn a_master_ahead_of_its_replicas(version: Version) {
     }
 }
 
-/// As often as `TOPOLOGY_ROUNDS` says, for `make topologies`, or once.
+/// The number of rounds: `TOPOLOGY_ROUNDS`, set by `make topologies`, or one.
 fn rounds() -> usize {
     let rounds = std::env::var("TOPOLOGY_ROUNDS");
     let rounds = rounds.ok().map(|rounds| rounds.parse().expect("a number"));
@@ -59,7 +60,8 @@ fn rounds() -> usize {
     rounds
 }
 
-/// The master is lost with everything replicated. New acquisitions, handing over to the other side, and holds.
+/// The master is lost after full replication. Checks new acquisitions, hand-offs to the other side,
+/// and holds.
 async fn everything_replicated(version: Version, fault: Fault) {
     let stage = &version.own_stage(PACE).await;
     let sides = [&stage.java, &stage.rust];
@@ -67,7 +69,7 @@ async fn everything_replicated(version: Version, fault: Fault) {
         holds(stage, &stage.java).await,
         holds(stage, &stage.rust).await,
     );
-    let handed = handed_over(stage).await;
+    let handed = handed_off(stage).await;
     stage
         .server
         .first()
@@ -84,7 +86,7 @@ async fn everything_replicated(version: Version, fault: Fault) {
         first_inside(sides[1], &names[1], struck, &mastered),
     );
     println!(
-        "Redisson {version} beside ours: {fault:?}; a new master after {} ms, announced after {} ms",
+        "Redisson {version} beside this crate: {fault:?}; a new master after {} ms, announced after {} ms",
         elected - struck,
         announced - struck
     );
@@ -92,7 +94,7 @@ async fn everything_replicated(version: Version, fault: Fault) {
         println!("  {:4}: {outage}", peer.name());
     }
     if fault == Fault::Ordered {
-        // What the old master is told until it follows is lost.
+        // Writes that the old master accepts until it follows the new one are lost.
         stage.server.recover(fault).await;
     }
     let mut late = Vec::new();
@@ -102,16 +104,16 @@ async fn everything_replicated(version: Version, fault: Fault) {
         inside,
     } in handed
     {
-        let told = now_ms();
+        let asked = now_ms();
         let unlocked = holder.ask("unlock", &[]).await;
         let came = timeout(AMPLE, inside).await;
-        let came = came.map(|inside| format!("{} ms", inside.saturating_sub(told)));
+        let came = came.map(|inside| format!("{} ms", inside.saturating_sub(asked)));
         println!(
-            "  {waiter} waits, {holder} unlocks ({}): inside after {came:?}",
+            "  {waiter} waits, {holder} unlocks ({}): acquired after {came:?}",
             shown(&unlocked)
         );
         if waiter.peer.name() == "Rust" && came.is_err() {
-            late.push(format!("{waiter} has not come in after {holder}"));
+            late.push(format!("{waiter} did not acquire the lock after {holder}"));
         }
     }
     assert!(late.is_empty(), "{late:?}");
@@ -121,10 +123,13 @@ async fn everything_replicated(version: Version, fault: Fault) {
     judge(stage, &java, &rust, "a lease later").await;
 }
 
-/// The master is lost with holds that no replica has. Their owners do not hold any more: they are told, or not.
+/// The master is lost with holds that no replica has. Their owners lose them, and may or may not
+/// get a report.
 async fn nothing_replicated(version: Version) {
     let stage = &version.own_stage(PACE).await;
-    println!("Redisson {version} beside ours: a master killed with what no replica has");
+    println!(
+        "Redisson {version} beside this crate: a master killed with holds that no replica has"
+    );
     stage.server.deafen().await;
     let mut asked = Vec::new();
     for (peer, other) in [(&stage.java, &stage.rust), (&stage.rust, &stage.java)] {
@@ -137,7 +142,7 @@ async fn nothing_replicated(version: Version) {
     let mut granted = Vec::new();
     for (worker, other, answer) in asked {
         let answer = answer.await;
-        println!("  {worker} takes one: {answer:?}");
+        println!("  {worker} acquires a lock: {answer:?}");
         if answer.is_ok_and(|values| values[0] == "true") {
             granted.push((worker, other));
         }
@@ -150,20 +155,20 @@ async fn nothing_replicated(version: Version) {
     println!("  a new master after {elected} ms, announced after {announced} ms");
     together(granted.iter().map(async |(hold, other)| {
         let rival = hold.lock.worker(other);
-        let (told, inside) = tokio::join!(told(hold), rival.lock());
-        let told = told.map(|told| told.saturating_sub(struck));
+        let (lost, inside) = tokio::join!(lost_at(hold), rival.lock());
+        let lost = lost.map(|lost| lost.saturating_sub(struck));
         let inside = inside - struck;
-        println!("  {hold} is told after {told:?} ms, {rival} inside after {inside} ms");
+        println!("  {hold} learns of its loss after {lost:?} ms, {rival} acquires the lock after {inside} ms");
     }))
     .await;
 }
 
-/// When a holder of ours knows of its loss. A Java holder is told nothing.
-async fn told(hold: &Worker<'_>) -> Option<u64> {
+/// The time when a Rust holder learns of its loss. A Java holder gets no report.
+async fn lost_at(hold: &Worker<'_>) -> Option<u64> {
     if hold.peer.name() == "Java" {
         return None;
     }
-    eventually("a holder is told of its loss", AMPLE, async || {
+    eventually("the holder learns of its loss", AMPLE, async || {
         is_lost(hold).await
     })
     .await;
@@ -175,7 +180,7 @@ async fn is_lost(hold: &Worker<'_>) -> bool {
     lost.unwrap_or_else(|refused| panic!("{refused}"))[0] == "true"
 }
 
-/// What each side holds, one worker each.
+/// Locks that a peer holds, each by its own worker.
 async fn holds<'a>(stage: &Stage, peer: &'a Peer) -> Vec<Worker<'a>> {
     let mut holds = Vec::new();
     for _ in 0..HOLDS {
@@ -199,8 +204,8 @@ struct Handed<'a> {
     inside: std::pin::Pin<Box<dyn Future<Output = u64> + Send>>,
 }
 
-/// A lock that one side holds and the other waits for, both ways.
-async fn handed_over(stage: &Stage) -> Vec<Handed<'_>> {
+/// A lock that one side holds and the other waits for, in both directions.
+async fn handed_off(stage: &Stage) -> Vec<Handed<'_>> {
     let mut handed = Vec::new();
     for (one, other) in [(&stage.java, &stage.rust), (&stage.rust, &stage.java)] {
         let lock = lock(stage, "handed").await;
@@ -217,7 +222,7 @@ async fn handed_over(stage: &Stage) -> Vec<Handed<'_>> {
     handed
 }
 
-/// Names for the acquisitions of each side, made while both can be asked for them.
+/// Names for the acquisitions of each side, created while a server can still assign them.
 async fn names(server: &Ground) -> [Vec<String>; 2] {
     let mut names = [Vec::new(), Vec::new()];
     for index in 0..2 * ATTEMPTS {
@@ -226,18 +231,18 @@ async fn names(server: &Ground) -> [Vec<String>; 2] {
     names
 }
 
-/// How the acquisitions of one side went, in ms after the master was lost.
+/// The acquisitions of one side, in ms after the loss of the master.
 #[derive(Default)]
 struct Outage {
-    /// The first that was taken once there was a new master, whenever it was asked for.
+    /// The first acquisition on the new master, whenever it was requested.
     first: Option<u64>,
-    /// The one that was asked for when the master was lost: taken, or refused, after so many ms.
+    /// The acquisition that was requested when the master was lost: its result and its time.
     at_once: Option<(Result<(), String>, u64)>,
     begun: usize,
     refused: BTreeMap<String, u32>,
 }
 
-/// Begins acquisitions until one is taken and the first is answered.
+/// Starts acquisitions until one is granted and the first one has ended.
 async fn first_inside(peer: &Peer, names: &[String], struck: u64, mastered: &AtomicU64) -> Outage {
     let (mut outage, mut asked) = (Outage::default(), JoinSet::new());
     let mut pace = interval(EVERY);
@@ -251,10 +256,10 @@ async fn first_inside(peer: &Peer, names: &[String], struck: u64, mastered: &Ato
                 asked.spawn(async move { (index, answer.await) });
             }
             Some(answered) = asked.join_next() => {
-                let (index, answer) = answered.expect("it is answered");
+                let (index, answer) = answered.expect("the request ends");
                 let after = now_ms().saturating_sub(struck);
                 match &answer {
-                    // By order, the old master goes on for a while.
+                    // After an ordered failover, the old master accepts writes for a while.
                     Ok(_) if now_ms() >= mastered.load(Relaxed) => {
                         outage.first.get_or_insert(after);
                     }
@@ -287,14 +292,14 @@ impl std::fmt::Display for Outage {
     }
 }
 
-/// Counts the tasks that believe to hold, and those that do.
+/// Counts the holds that workers rely on, and those that the server has.
 async fn judge(stage: &Stage, java: &[Worker<'_>], rust: &[Worker<'_>], when: &str) {
     let mut gone = 0;
     for hold in java {
         gone += u32::from(!is_there(stage, hold).await);
     }
-    // A Java holder is told nothing: it believes until it asks.
-    println!("  Java, {when}: of {HOLDS} holds {gone} are gone, and kept wrongly");
+    // A Java holder gets no report, and relies on its hold until it asks.
+    println!("  Java, {when}: of {HOLDS} holds {gone} are gone, and wrongly relied on");
     let (mut gone, mut kept, mut dropped) = (0, 0, 0);
     for hold in rust {
         let there = is_there(stage, hold).await;
@@ -304,12 +309,12 @@ async fn judge(stage: &Stage, java: &[Worker<'_>], rust: &[Worker<'_>], when: &s
         dropped += u32::from(there && lost);
     }
     println!(
-        "  Rust, {when}: of {HOLDS} holds {gone} are gone, {kept} kept wrongly, {dropped} dropped wrongly"
+        "  Rust, {when}: of {HOLDS} holds {gone} are gone, {kept} wrongly relied on, {dropped} wrongly believed lost"
     );
     assert_eq!(
         (gone, kept, dropped),
         (0, 0, 0),
-        "{when}: what was replicated goes on"
+        "{when}: a replicated hold was lost"
     );
 }
 

@@ -1,4 +1,4 @@
-//! The queue of a fair lock: waiters of both sides stand in one.
+//! The queue of a fair lock: the waiters of both languages share it.
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -11,10 +11,10 @@ use tokio::time::timeout;
 use crate::stage::{AMPLE, Case, LONG, Pace, Stage};
 use crate::worker::{Lock, Worker};
 
-/// What is left of a place, in Redisson, when its owner has died: the limit of its wait.
+/// The lifetime of a dead Redisson waiter's entry, which is its wait limit.
 const LIMIT: Duration = Duration::from_secs(4);
 
-/// Four waiters of each side, in turns.
+/// Four waiters of each language, in turns.
 pub async fn all_waiters_enter_in_order(case: Case) {
     let stage = case.stage().await;
     for (holder, other) in stage.both_ways(case.kind) {
@@ -23,14 +23,18 @@ pub async fn all_waiters_enter_in_order(case: Case) {
         let (owners, scores) = (queue.owners().await, queue.scores().await);
         assert_eq!(owners.len(), 8);
         let scored = owners.iter().filter(|owner| scores.contains_key(*owner));
-        assert_eq!((scored.count(), scores.len()), (8, 8), "each has a score");
+        assert_eq!(
+            (scored.count(), scores.len()),
+            (8, 8),
+            "each entry has a score"
+        );
         queue.moves_up(&[0, 1, 2, 3, 4, 5, 6, 7]).await;
     }
 }
 
-/// One of each side whose wait is over, and one of ours that is dropped, with more behind them. A thread that is interrupted in
-/// Java stays in the queue, in all versions.
-pub async fn a_quitter_costs_no_waiter_its_place(case: Case) {
+/// A waiter of each language times out, and a Rust waiter is dropped, with further waiters behind.
+/// A thread that is interrupted in Java stays in the queue, in all versions.
+pub async fn a_waiter_that_leaves_changes_no_other_place(case: Case) {
     let stage = case.stage().await;
     for (holder, other) in stage.both_ways(case.kind) {
         let (one, two) = (holder.peer, other.peer);
@@ -43,7 +47,7 @@ pub async fn a_quitter_costs_no_waiter_its_place(case: Case) {
             .map(|quitter| quitter.try_lock_for(limit));
         let [first, second] = limits;
         let (first, second, ()) = tokio::join!(first, second, queue.comes_to(3));
-        assert!(!first.0 && !second.0, "their waits have a limit");
+        assert!(!first.0 && !second.0, "both waits time out");
         queue.comes_to(1).await;
         let queue = queue.of(&[two, &stage.rust, one, two]).await;
         queue.waiters[2].interrupt().await;
@@ -52,8 +56,8 @@ pub async fn a_quitter_costs_no_waiter_its_place(case: Case) {
     }
 }
 
-/// The lock is free, and the head of the queue, whose process is stopped, has not taken it yet: a newcomer stands
-/// behind it.
+/// The lock is free, and the head of the queue is a paused process that has not acquired it yet. A
+/// newcomer queues behind it.
 pub async fn a_slow_head_is_not_overtaken(case: Case) {
     let stage = case.version.own_stage(Pace::REDISSONS).await;
     for (holder, head) in stage.both_ways(case.kind) {
@@ -65,7 +69,7 @@ pub async fn a_slow_head_is_not_overtaken(case: Case) {
         let took = newcomer.try_lock().await;
         let (took_later, _) = newcomer.try_lock_for(Duration::from_millis(700)).await;
         signal(head.peer, "-CONT");
-        assert!(!took && !took_later, "{newcomer} went before {head}");
+        assert!(!took && !took_later, "{newcomer} overtook {head}");
         queue.comes_up(0).await;
     }
 }
@@ -76,7 +80,7 @@ fn signal(peer: &Peer, signal: &str) {
     assert!(sent.expect("there is a `kill`").success());
 }
 
-/// Places of ours are short (3 s here), and Redisson's last as long as their wait.
+/// An entry of this crate lasts 3 s here, an entry of Redisson as long as its wait.
 pub async fn a_long_hold_leaves_all_waiters_in_order(case: Case) {
     let stage = case.version.own_stage(Pace::SHORT_PLACES).await;
     let (java, rust) = (&stage.java, &stage.rust);
@@ -90,7 +94,8 @@ pub async fn a_long_hold_leaves_all_waiters_in_order(case: Case) {
     queue.moves_up(&[0, 1, 2, 3, 4]).await;
 }
 
-/// The head of the queue is killed: it keeps the rest out for as long as its place lasts, and no longer.
+/// The head of the queue is killed. Its entry delays the other waiters for its lifetime, and no
+/// longer.
 pub async fn a_dead_rust_waiter_is_passed_over(case: Case) {
     let stage = case.version.own_stage(Pace::SHORT_PLACES).await;
     a_dead_waiter(&case, &stage, &stage.rust, &stage.java).await;
@@ -104,14 +109,14 @@ pub async fn a_dead_java_waiter_is_passed_over(case: Case) {
 async fn a_dead_waiter(case: &Case, stage: &Stage, dies: &Peer, lives: &Peer) {
     let lock = Lock::new(case.kind);
     let holder = lock.worker(lives);
-    // Redisson's place is as long as the limit of its wait, and as what is left of the lease at its start.
+    // Redisson's entry lasts as long as its wait limit, and as the rest of the lease at its start.
     let queue = Queue::behind(stage, &holder, Pace::SHORT_PLACES.watchdog * 2).await;
     let dead = lock.worker(dies);
     let owner = dead.owner().await;
     let _unanswered = dead.ask("trylock", &[&LIMIT.as_millis().to_string()]);
     queue.comes_to(1).await;
-    // Redisson before 3.45 counts on the place ahead of it as it was at first: if that is refreshed once more before its
-    // owner dies, it sleeps until a message wakes it.
+    // Redisson before 3.45 relies on the entry before it as it first saw it. If the dead waiter
+    // refreshed its entry after that, Redisson sleeps until a message wakes it.
     let counts_on_it = case.version.is_before(3, 45);
     if counts_on_it {
         dies.kill();
@@ -132,7 +137,7 @@ async fn a_dead_waiter(case: &Case, stage: &Stage, dies: &Peer, lives: &Peer) {
     next.unlock().await;
 }
 
-/// The waiters for a lock, in order.
+/// The waiters of a lock, in order.
 struct Queue<'a> {
     stage: &'a Stage,
     lock: Lock,
@@ -160,7 +165,7 @@ impl<'a> Queue<'a> {
         self
     }
 
-    /// A new waiter comes, and is the last.
+    /// A new waiter queues at the end.
     async fn join(&mut self, peer: &'a Peer) {
         let waiter = self.lock.worker(peer);
         let owner = waiter.owner().await;
@@ -170,7 +175,7 @@ impl<'a> Queue<'a> {
         self.inside.spawn(async move {
             match answer.await {
                 Ok(_) => number,
-                // Interrupted: it never gets in.
+                // The thread was interrupted and never acquires the lock.
                 Err(_) => std::future::pending().await,
             }
         });
@@ -181,7 +186,7 @@ impl<'a> Queue<'a> {
         .await;
     }
 
-    /// Waits until so many stand in it.
+    /// Waits until the queue has this many entries.
     async fn comes_to(&self, waiters: usize) {
         let what = format!("{waiters} are in the queue");
         eventually(&what, AMPLE, async || {
@@ -190,7 +195,7 @@ impl<'a> Queue<'a> {
         .await;
     }
 
-    /// Waits until one is no longer there.
+    /// Waits until a waiter's entry is gone.
     async fn leaves(&self, number: usize) {
         let quitter = &self.waiters[number];
         let owner = quitter.owner().await;
@@ -201,12 +206,16 @@ impl<'a> Queue<'a> {
         .await;
     }
 
-    /// The lock is handed on and on: these get in, in this order and one by one, and then none waits.
+    /// The lock passes from waiter to waiter: these acquire it in this order, one at a time, and
+    /// then no waiter is left.
     async fn moves_up(mut self, order: &[usize]) {
         let mut inside = &self.holder;
         for &next in order {
             let early = timeout(Duration::from_millis(100), self.inside.join_next());
-            assert!(early.await.is_err(), "somebody is inside beside {inside}");
+            assert!(
+                early.await.is_err(),
+                "a second worker holds the lock beside {inside}"
+            );
             inside.unlock().await;
             let came = timeout(AMPLE, self.inside.join_next()).await;
             let came =
@@ -228,10 +237,11 @@ impl<'a> Queue<'a> {
         }
     }
 
-    /// One of them gets in, and leaves.
+    /// One of the waiters acquires and releases the lock.
     async fn comes_up(mut self, next: usize) {
         let came = timeout(AMPLE, self.inside.join_next()).await;
-        let came = came.unwrap_or_else(|_| panic!("{} does not come", self.waiters[next]));
+        let came =
+            came.unwrap_or_else(|_| panic!("{} does not acquire the lock", self.waiters[next]));
         let came = came
             .expect("a task waits")
             .expect("the waiter acquires the lock");

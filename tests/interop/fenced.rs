@@ -1,4 +1,4 @@
-//! Fencing tokens: a later holder has a greater one, wherever it lives.
+//! Fencing tokens: a later holder has a greater one, in either language.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ pub async fn tokens_rise_over_alternate_holders(version: Version) {
     }
 }
 
-/// Handed from waiter to waiter, with leases and limits of waiting, and after holds that were forced open.
+/// Waiters pass the lock on, with leases and wait limits, and after forced releases.
 pub async fn tokens_rise_over_waiters(version: Version) {
     let stage = version.stage().await;
     for (holder, waiter) in stage.both_ways(&FENCED) {
@@ -38,7 +38,7 @@ pub async fn tokens_rise_over_waiters(version: Version) {
         let second = waiting.await.unwrap_or_else(|refused| panic!("{refused}"));
         let second: i64 = second[3].parse().expect("a token");
         assert!(second > first, "{waiter}: {second} after {first}");
-        // The lease that was asked for is in force (Redisson's lockAndGetToken once ignored it).
+        // The requested lease applies (Redisson's `lockAndGetToken` once ignored it).
         assert!(stage.pttl(&holder.lock).await > Duration::from_secs(500).as_millis() as i64);
         assert!(holder.force_unlock().await);
         let third = holder.token().await;

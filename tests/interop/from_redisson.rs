@@ -1,4 +1,5 @@
-//! docs/from-redisson.md against Redisson itself: every method has its row, and every row its method.
+//! Compares docs/from-redisson.md with Redisson's classes: every method has a row, and every row a
+//! method.
 
 use std::collections::BTreeSet;
 
@@ -8,11 +9,11 @@ use crate::stage::Version;
 
 const PAGE: &str = include_str!("../../docs/from-redisson.md");
 
-/// The methods that the first columns of a section's tables name.
+/// The methods in the first columns of a section's tables.
 fn named(section: &str) -> BTreeSet<String> {
     let rows = section.lines().filter_map(|line| line.strip_prefix("| "));
     let first = rows.filter_map(|row| row.split(" | ").next());
-    // Every second piece stands between backticks.
+    // Every second part is in backticks.
     first
         .flat_map(|cell| cell.split('`').skip(1).step_by(2))
         .map(str::to_owned)
@@ -33,7 +34,7 @@ async fn every_method_of_redisson_4_7_0_has_a_row() {
     let mut checked = 0;
     for section in sections {
         let (class, text) = section.split_once('`').unwrap();
-        // A section without a class is none of methods.
+        // A section without a class lists no methods.
         let text = text.split("\n## ").next().unwrap_or_default();
         let regex = match class.rsplit('.').next() {
             Some("RedissonClient") => ".*(Lock|Semaphore|Latch)",
@@ -45,8 +46,14 @@ async fn every_method_of_redisson_4_7_0_has_a_row() {
         let named = named(text);
         let missing: Vec<_> = methods.difference(&named).collect();
         let unknown: Vec<_> = named.difference(&methods).collect();
-        assert!(missing.is_empty(), "{class}: no row names {missing:#?}");
-        assert!(unknown.is_empty(), "{class}: it has no {unknown:#?}");
+        assert!(
+            missing.is_empty(),
+            "{class}: methods without a row: {missing:#?}"
+        );
+        assert!(
+            unknown.is_empty(),
+            "{class}: rows without a method: {unknown:#?}"
+        );
         checked += methods.len();
     }
     assert!(checked > 100, "{checked} methods in all");

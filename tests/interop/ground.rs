@@ -1,4 +1,4 @@
-//! The servers that a stage stands on: one, or several that belong together.
+//! The servers of a stage: one server, or several of one deployment.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -7,21 +7,21 @@ use testbed::{Clustered, Server, Watched, eventually, slot_of, unique_name};
 
 use crate::stage::{AMPLE, now_ms};
 
-/// Which servers.
+/// The deployment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Topology {
-    /// One.
+    /// A single server.
     Single,
     /// A master, two replicas and three sentinels.
     Sentinels,
     /// Three masters with a replica each.
     Cluster,
-    /// The same, where both sides are told to publish to the whole cluster.
+    /// The same, with both sides set to publish to the whole cluster.
     ClassicCluster,
 }
 
 impl Topology {
-    /// What both sides are told of sharded channels, if anything.
+    /// The setting of sharded channels on both sides, if any.
     pub fn sharded(self) -> Option<&'static str> {
         (self == Self::ClassicCluster).then_some("OFF")
     }
@@ -35,13 +35,13 @@ impl Topology {
     }
 }
 
-/// How the first master is lost.
+/// The way in which the first master is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     Killed,
-    /// It is well, and another is told to take its place.
+    /// A healthy master is replaced by order.
     Ordered,
-    /// It sleeps, and wakes up when another is the master.
+    /// The master is paused, and resumes after its replacement.
     Stopped,
 }
 
@@ -54,7 +54,7 @@ pub enum Ground {
 }
 
 impl Ground {
-    /// Where both sides find them.
+    /// The URL for both sides.
     pub fn url(&self) -> String {
         match self {
             Self::Single(server) => server.url(),
@@ -63,7 +63,7 @@ impl Ground {
         }
     }
 
-    /// All that keep data.
+    /// All servers that have data.
     pub fn all(&self) -> &[Server] {
         match self {
             Self::Single(server) => std::slice::from_ref(server),
@@ -72,7 +72,7 @@ impl Ground {
         }
     }
 
-    /// The one that has `key`.
+    /// The server that has `key`.
     async fn with(&self, key: &str) -> &Server {
         let index = match self {
             Self::Single(_) => 0,
@@ -82,12 +82,12 @@ impl Ground {
         &self.all()[index]
     }
 
-    /// Runs a command on the server that has its key, which is the second word.
+    /// Runs a command on the server of its key, which is the second word.
     pub async fn command<T: FromRedisValue>(&self, words: &[&str]) -> T {
         self.with(words[1]).await.command(words).await
     }
 
-    /// The one that has the [`name`](Self::name)s.
+    /// The server of all [`name`](Self::name)s.
     pub async fn first(&self) -> &Server {
         match self {
             Self::Clustered(cluster) => &cluster.servers[0],
@@ -95,7 +95,7 @@ impl Ground {
         }
     }
 
-    /// A new name: in a cluster one of the first master's.
+    /// A new name, in a cluster one of the first master.
     pub async fn name(&self, prefix: &str) -> String {
         match self {
             Self::Clustered(cluster) => cluster.name_on(0, prefix).await,
@@ -103,13 +103,15 @@ impl Ground {
         }
     }
 
-    /// How many connections listen to channels that begin with `prefix`, counted for each channel.
+    /// The number of connections that listen to channels that begin with `prefix`, summed over the
+    /// channels.
     pub async fn listeners(&self, prefix: &str) -> u64 {
         let [classic, sharded] = self.listeners_by_kind(prefix).await;
         classic + sharded
     }
 
-    /// As [`listeners`](Self::listeners): to channels of the whole cluster, and to sharded ones.
+    /// Like [`listeners`](Self::listeners), separately for channels of the whole cluster and for
+    /// sharded ones.
     pub async fn listeners_by_kind(&self, prefix: &str) -> [u64; 2] {
         let pattern = format!("{prefix}*");
         let mut listeners = [0, 0];
@@ -128,9 +130,9 @@ impl Ground {
     }
 }
 
-/// The first master's fate.
+/// Operations on the first master and its replicas.
 impl Ground {
-    /// How many replicas the first master has.
+    /// The number of replicas of the first master.
     pub fn replicas(&self) -> u32 {
         match self {
             Self::Single(_) => 0,
@@ -139,15 +141,15 @@ impl Ground {
         }
     }
 
-    /// From here on the replicas of the first master sleep, and what it writes reaches none of them.
+    /// Pauses the replicas of the first master, so that its writes reach none of them.
     pub async fn deafen(&self) {
         self.replicas_do(Clustered::pause, Server::pause);
-        // What has been sent would be read by a replica that wakes up, though the sender be dead.
+        // A resumed replica would read data that its socket has received, even from a dead master.
         let cut = ["CLIENT", "KILL", "TYPE", "REPLICA"];
         self.all()[0].command::<u32>(&cut).await;
     }
 
-    /// Wakes the replicas up.
+    /// Resumes the replicas.
     pub fn undeafen(&self) {
         self.replicas_do(Clustered::resume, Server::resume);
     }
@@ -172,8 +174,8 @@ impl Ground {
         }
     }
 
-    /// Waits until another of them says that it is the master, and then until it is told to a client that asks: when, in epoch ms.
-    /// The first of the two is told at once, as `mastered`.
+    /// Waits until another server is the master, and then until it is announced to clients. Returns
+    /// both times in epoch ms. `mastered` gets the first one at once.
     pub async fn elected(&self, mastered: &AtomicU64) -> [u64; 2] {
         let successors = match self {
             Self::Single(_) => 0..0,
@@ -204,7 +206,7 @@ impl Ground {
         [elected, now_ms()]
     }
 
-    /// Brings back the lost server, as a replica.
+    /// Brings the lost server back as a replica.
     pub async fn recover(&self, fault: Fault) {
         let first = &self.all()[0];
         match (self, fault) {

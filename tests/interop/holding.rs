@@ -1,4 +1,4 @@
-//! The holder of the lock, its holds and their lease: both sides see the same.
+//! The holder, its holds and their lease look the same from both sides.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -15,7 +15,10 @@ pub async fn excludes(case: Case) {
     for (holder, other) in stage.both_ways(case.kind) {
         let watcher = holder.lock.worker(other.peer);
         holder.lock().await;
-        assert!(!other.try_lock().await, "{other} took what {holder} holds");
+        assert!(
+            !other.try_lock().await,
+            "{other} acquired the lock beside {holder}"
+        );
         assert!(holder.is_held().await && !other.is_held().await && !watcher.is_held().await);
         assert!(holder.is_locked().await && watcher.is_locked().await);
         other.refused_unlock().await;
@@ -23,8 +26,14 @@ pub async fn excludes(case: Case) {
 
         holder.unlock().await;
         assert!(!watcher.is_locked().await && !holder.is_locked().await);
-        assert!(other.try_lock().await, "{other} did not take a free lock");
-        assert!(!holder.try_lock().await, "{holder} took what {other} holds");
+        assert!(
+            other.try_lock().await,
+            "{other} did not acquire a free lock"
+        );
+        assert!(
+            !holder.try_lock().await,
+            "{holder} acquired the lock beside {other}"
+        );
         other.unlock().await;
         let (holder_took, other_took) = (holder.try_lock().await, other.try_lock().await);
         assert!(holder_took && !other_took);
@@ -38,8 +47,8 @@ pub async fn a_wait_has_its_limit(case: Case) {
         holder.lock_for(LONG).await;
         let limit = Duration::from_millis(700);
         let (took, waited) = waiter.try_lock_for(limit).await;
-        assert!(!took, "{waiter} took what {holder} holds");
-        // Clocks that are read in whole ms.
+        assert!(!took, "{waiter} acquired the lock beside {holder}");
+        // Clocks are read in whole ms.
         let least = limit - Duration::from_millis(2);
         assert!(least <= waited && waited < AMPLE, "{waiter}: {waited:?}");
         holder.unlock().await;
@@ -84,7 +93,7 @@ pub async fn counts_and_leases_are_seen_equal(case: Case) {
     }
 }
 
-/// Both say what the server says, which is one of the `leases` less some time.
+/// Both sides report the server's value, which is one of the `leases` less some time.
 async fn leases_are_equal(stage: &Stage, lock: &Lock, leases: RangeInclusive<Duration>) {
     let before = stage.pttl(lock).await;
     let java = lock.worker(&stage.java).remaining().await;
@@ -93,7 +102,7 @@ async fn leases_are_equal(stage: &Stage, lock: &Lock, leases: RangeInclusive<Dur
     let seen = format!("server {before}, Java {java}, Rust {rust}, server {after}");
     let [least, most] = [leases.start(), leases.end()].map(|lease| lease.as_millis() as i64);
     assert!(least - 9_000 < before && before <= most, "{seen}");
-    // A script goes by a clock of its own, which stands while the server has other things to do.
+    // Time within a script stands still, so the script's clock may lag.
     let falls = |earlier: i64, later: i64| earlier + 20 >= later;
     assert!(
         falls(before, java) && falls(java, rust) && falls(rust, after),
@@ -115,7 +124,7 @@ pub async fn owners_look_like_redissons(case: Case) {
         assert_eq!(*field, holder.field().await);
         let owner = field
             .strip_suffix(case.kind.field_ends)
-            .expect("it ends so");
+            .expect("the field has the suffix");
         let (client, number) = owner.split_once(':').expect("<client id>:<n>");
         assert!(is_uuid(client), "{field}");
         let digits = number.bytes().all(|byte| byte.is_ascii_digit());
@@ -124,7 +133,7 @@ pub async fn owners_look_like_redissons(case: Case) {
     }
 }
 
-/// Whether it is what `^[0-9a-f-]{36}$` matches.
+/// Whether the text matches `^[0-9a-f-]{36}$`.
 fn is_uuid(text: &str) -> bool {
     text.len() == 36
         && text
@@ -136,14 +145,14 @@ pub async fn a_forced_unlock_frees_and_wakes(case: Case) {
     let stage = case.stage().await;
     for (holder, waiter) in stage.both_ways(case.kind) {
         let other = holder.lock.worker(waiter.peer);
-        assert!(!other.force_unlock().await, "nobody held it");
+        assert!(!other.force_unlock().await, "no owner holds the lock");
         holder.lock_for(LONG).await;
         if case.kind.reenters {
             holder.lock_for(LONG).await;
         }
         let waiting = waiter.lock_for(LONG);
         stage.waiting(&holder.lock).await;
-        assert!(other.force_unlock().await, "{holder} held it");
+        assert!(other.force_unlock().await, "{holder} holds the lock");
         waiting.await;
         assert!(!holder.is_held().await && waiter.is_held().await);
         assert_eq!(holder.hold_count().await, 0);
@@ -154,16 +163,16 @@ pub async fn a_forced_unlock_frees_and_wakes(case: Case) {
         );
         assert!(
             waiter.is_held().await,
-            "{holder}'s late unlock harmed {waiter}"
+            "{holder}'s late unlock affected {waiter}"
         );
         waiter.unlock().await;
-        // The owner that was forced out can take it again.
+        // The owner that was forced out can acquire the lock again.
         assert!(holder.lock.worker(holder.peer).try_lock().await);
     }
 }
 
-/// A Java service does not tell the holder that it forces out; the next renewal does.
-pub async fn a_rust_holder_hears_that_java_forced_it_out(version: Version) {
+/// Java's `forceUnlock` sends the holder no report. The next renewal finds the loss.
+pub async fn a_rust_holder_learns_that_java_forced_it_out(version: Version) {
     let stage = &version.own_stage(Pace::SHORT_LEASES).await;
     together(version.cases().iter().map(async |case| {
         forced_out(stage, case.kind).await;
@@ -183,7 +192,7 @@ async fn forced_out(stage: &Stage, kind: &'static Kind) {
     assert!(other.force_unlock().await);
     let next = other.with(kind.rival);
     next.lock_for(LONG).await;
-    let what = format!("the holder of {} hears of it", kind.name);
+    let what = format!("the holder of {} learns of the loss", kind.name);
     eventually(&what, AMPLE, is_lost).await;
     assert_eq!(holder.refused_unlock().await, "Lost");
     assert!(next.is_held().await);
@@ -198,7 +207,7 @@ pub async fn a_counter_that_only_the_lock_protects(case: Case) {
     assert_eq!(stage.pttl(&lock).await, -2, "the lock is still held");
 }
 
-/// The workers count so often each, all of them up one counter.
+/// Each worker counts `times` times on one counter.
 pub async fn count(stage: &Stage, workers: &[Worker<'_>], times: usize) {
     let counter = stage.server.name("counter").await;
     let working: Vec<_> = workers

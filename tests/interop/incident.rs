@@ -1,4 +1,4 @@
-//! The incident of docs/operations.md, "A lock is not free: what now": a Java holder that hangs.
+//! The incident of docs/operations.md, "A lock is not free: what now": a Java holder hangs.
 
 use std::{path::PathBuf, process::Command};
 
@@ -17,14 +17,14 @@ fn tool() -> PathBuf {
     tool
 }
 
-/// What the tool prints, with the exit code.
+/// The tool's output, with the exit code.
 fn printed(server: &Server, words: &[&str]) -> String {
     let mut command = Command::new(tool());
     let output = command
         .args(words)
         .env("REDIS_URL", server.url())
         .output()
-        .expect("it runs");
+        .expect("the tool runs");
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{words:?}: {errors}");
     String::from_utf8_lossy(&output.stdout).into_owned()
@@ -53,7 +53,7 @@ codec: !<org.redisson.client.codec.StringCodec> {{}}
     let hangs = lock.worker(&java);
     hangs.lock().await;
 
-    // It is found, and its client is named.
+    // The tool finds the holder and names its client.
     let shown = printed(&server, &["show", "order:42"]);
     let owner = format!("{}:", java.client_id());
     assert!(
@@ -70,20 +70,20 @@ codec: !<org.redisson.client.codec.StringCodec> {{}}
         java.client_id()
     );
 
-    // It is forced, and a waiter of another client enters.
+    // The tool forces the lock open, and a waiter of another client acquires it.
     let waiter = tokio::spawn(async move { wanted.owned_by(&Owner::new()).lock().await });
     let forced = printed(&server, &["unlock", "order:42", "--force", "--yes"]);
     is_documented(PAGE, "rlock unlock order:42 --force --yes", &forced);
     let guard = waiter.await.unwrap().unwrap();
 
-    // Java learns of it when it unlocks, and the new hold stays.
+    // Java learns of the loss when it unlocks, and the new hold stays.
     let refused = hangs.ask("unlock", &[]).await.unwrap_err();
     assert_eq!(refused.class, "IllegalMonitorStateException");
     let page = std::fs::read_to_string(PAGE).unwrap();
-    let told = "attempt to unlock lock, not locked by current thread by node id: ";
-    assert!(refused.message.starts_with(told), "{}", refused.message);
+    let expected = "attempt to unlock lock, not locked by current thread by node id: ";
+    assert!(refused.message.starts_with(expected), "{}", refused.message);
     assert!(
-        page.contains(told.trim_end()),
+        page.contains(expected.trim_end()),
         "the page quotes Java's error"
     );
     guard.unlock().await.unwrap();

@@ -1,61 +1,63 @@
-//! The kinds of lock that run through the suite. A new kind is a line in each of the two tables, and one in `main.rs`.
+//! The kinds of lock in the suite. A new kind is a line in each of the two tables, and one in
+//! `main.rs`.
 
 use redisson_lock::{AnyLock, LockClient, MultiLock, RedLock};
 
 use crate::rust_peer::Kinds;
 use crate::steps;
 
-/// What the tests know of a kind of lock.
+/// The properties of a kind of lock.
 #[derive(Debug)]
 pub struct Kind {
-    /// What both peers call it: a KIND of `Peer.java` and of [`MADE_BY`].
+    /// The name in both peers: a KIND of `Peer.java` and of [`MADE_BY`].
     pub name: &'static str,
-    /// What both peers call a lock of this kind, after the KIND: the name, or the members with their names.
+    /// The lock argument behind the KIND: the name, or the members with their names.
     pub lock: fn(name: &str) -> String,
-    /// The first Redisson that the tests expect to have it.
+    /// The first version of Redisson that has the kind.
     pub since: (u32, u32),
-    /// What the other side wants in vain while this is held.
+    /// The kind that other owners cannot acquire while this one is held.
     pub rival: &'static Kind,
-    /// The field of the lock's hash, after the owner.
+    /// The suffix of the owner in the lock's hash.
     pub field_ends: &'static str,
-    /// What the lock's hash has in its field `mode`.
+    /// The value of the field `mode` in the lock's hash.
     pub mode: Option<&'static str>,
-    /// The channel that a waiter of the lock listens to, or what those of all waiters begin with.
+    /// The channel of the lock's waiters, or the common prefix of their channels.
     pub channel: fn(lock: &str) -> String,
     pub waits: Waits,
-    /// Whether its owner can take it again.
+    /// Whether the owner may acquire it again.
     pub reenters: bool,
-    /// Redisson adds the lease of a re-entry to the time that is left of a write lock; this crate takes the longer of the
-    /// two. And with the final lease of a group, Redisson's fencing counters get an expiry; this crate's never do.
+    /// Redisson adds the lease of a re-entry to the rest of a write lock's lease, and this crate
+    /// takes the longer one. Redisson's group lease also gives fencing counters an expiry, which
+    /// this crate never does.
     pub leases_differ: bool,
-    /// An unlock of what is gone is a success in Redisson, or in an old one, or is refused and published; here it is
-    /// refused, and not sent.
+    /// Some versions of Redisson report success for the release of a lost lock, or publish the
+    /// refused release. This crate refuses it and sends nothing.
     pub unlock_forgives: bool,
-    /// Redisson publishes nothing when it is released; this crate does.
+    /// Redisson publishes no message at a release, and this crate does.
     pub java_is_silent: bool,
-    /// What is done in the [conformance](crate::conformance) test.
+    /// The steps of the [conformance](crate::conformance) test.
     pub steps: &'static [&'static [&'static str]],
 }
 
 impl Kind {
-    /// Whether it stands for several locks.
+    /// Whether the kind is a group of locks.
     pub fn is_group(&self) -> bool {
         (self.lock)("name") != "name"
     }
 }
 
-/// How a waiter of ours and one of Redisson's wait.
+/// How the waiters of both languages wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Waits {
-    /// They listen to a channel.
+    /// They subscribe to a channel.
     Listening,
-    /// They stand in a queue, and each listens to its own channel.
+    /// They queue, and each subscribes to its own channel.
     Queued,
-    /// Redisson's ask again and again.
+    /// Redisson's waiters poll.
     Asking,
 }
 
-/// How the Rust peer makes a lock of each kind; `Peer.java` has the same table.
+/// The constructors of the Rust peer's locks. `Peer.java` has the same table.
 pub const MADE_BY: Kinds = &[
     ("reentrant", |client, name| {
         Box::new(client.reentrant_lock(name))
@@ -198,7 +200,7 @@ pub static RED_LOCK: Kind = Kind {
     ..MULTI
 };
 
-/// All that the suite runs against.
+/// All kinds that the suite tests.
 pub const ALL: &[&Kind] = &[
     &REENTRANT,
     &FAIR,

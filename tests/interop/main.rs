@@ -1,6 +1,6 @@
-//! A running Java Redisson and this crate on one server, in both directions, for every version and kind of lock in the
-//! tables below. Needs `tools/build-peer.sh`; without it the tests fail. `make interop-all` has other versions take the place
-//! of the older one.
+//! Java services with Redisson and this crate on one server, in both directions, for each version
+//! and kind in the tables below. Without `tools/build-peer.sh` the tests fail. `make interop-all`
+//! replaces the older version by further ones.
 
 mod channels;
 mod conformance;
@@ -44,7 +44,7 @@ macro_rules! suite {
     )* };
 }
 
-/// What every kind of lock does.
+/// The tests of every kind.
 macro_rules! every_lock {
     ($version:ident, $kind:ident) => {
         suite! { $version, $kind:
@@ -54,13 +54,13 @@ macro_rules! every_lock {
             holding::owners_look_like_redissons
             holding::a_forced_unlock_frees_and_wakes
             waking::an_unlock_wakes_a_waiter
-            waking::every_unlock_lets_one_in
+            waking::every_unlock_wakes_one_waiter
             waking::a_dropped_guard_wakes_java
         }
     };
 }
 
-/// What every kind does that keeps all other owners out.
+/// The tests of every exclusive kind.
 macro_rules! exclusive_lock {
     ($version:ident, $kind:ident) => {
         suite! { $version, $kind: holding::a_counter_that_only_the_lock_protects }
@@ -77,7 +77,7 @@ macro_rules! queue {
     ($version:ident, $kind:ident) => {
         suite! { $version, $kind:
             fair::all_waiters_enter_in_order
-            fair::a_quitter_costs_no_waiter_its_place
+            fair::a_waiter_that_leaves_changes_no_other_place
             fair::a_slow_head_is_not_overtaken
             fair::a_long_hold_leaves_all_waiters_in_order
             fair::a_dead_rust_waiter_is_passed_over
@@ -86,12 +86,12 @@ macro_rules! queue {
     };
 }
 
-/// What takes long is done for all kinds at once.
+/// Long tests, which run for all kinds at once.
 macro_rules! all_kinds {
     ($version:ident) => {
         suite! { $version:
-            holding::a_rust_holder_hears_that_java_forced_it_out
-            outliving::a_lease_that_runs_out_lets_the_next_in
+            holding::a_rust_holder_learns_that_java_forced_it_out
+            outliving::a_waiter_acquires_the_lock_after_an_expired_lease
             outliving::the_watchdog_outlives_the_lease
             outliving::a_dead_java_holder_is_followed_after_the_lease
             outliving::a_dead_rust_holder_is_followed_after_the_lease
@@ -104,7 +104,7 @@ macro_rules! read_write_lock {
         suite! { $version:
             read_write::readers_share_and_writers_do_not
             read_write::a_counter_that_is_read_and_written
-            read_write::a_writer_lets_all_waiting_readers_in
+            read_write::a_writers_release_wakes_all_waiting_readers
             read_write::a_downgrade_lets_readers_in
             read_write::a_dead_java_reader_frees_the_writer
             read_write::a_dead_rust_reader_frees_the_writer
@@ -135,7 +135,7 @@ macro_rules! synchronizer {
     };
 }
 
-/// Redisson 3.27.0 releases a part of a list, and leaves a waiter for several asleep.
+/// Redisson 3.27.0 releases part of a list, and does not wake a waiter for several permits.
 macro_rules! permit_lists {
     ($version:ident) => {
         suite! { $version: synchronizers::lists_of_permits_are_shared }
@@ -148,7 +148,7 @@ macro_rules! multi_lock {
             multi::one_member_in_common_excludes
             multi::members_of_any_kind
             multi::opposite_orders_do_not_deadlock
-            multi::an_unlock_lets_a_waiting_group_in
+            multi::an_unlock_wakes_a_waiting_group
             multi::a_dead_java_holder_is_followed
             multi::a_dead_rust_holder_is_followed
         }
@@ -214,7 +214,7 @@ against_the_newest! {
 
 mod topologies;
 
-/// The test runs itself again as the Rust service, as all other tests do.
+/// Runs itself again as the Rust service, as all other tests do.
 #[test]
 fn rust_service_locks_and_unlocks() {
     stage::serve_if_asked();

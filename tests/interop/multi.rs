@@ -1,4 +1,5 @@
-//! Groups of locks: two that have a member in common exclude each other, and one that gives up leaves nothing behind.
+//! Groups of locks: groups with a common member exclude each other, and a group that times out
+//! leaves nothing behind.
 
 use testbed::unique_name;
 
@@ -66,7 +67,7 @@ pub async fn one_member_in_common_excludes(version: Version) {
     }
 }
 
-/// Members of four kinds, and a lock of each kind on the other side in the way of it.
+/// A group with members of four kinds, against single locks of the other side.
 pub async fn members_of_any_kind(version: Version) {
     let stage = version.stage().await;
     for (holder, rival) in stage.both_ways(&MULTI) {
@@ -87,15 +88,16 @@ pub async fn members_of_any_kind(version: Version) {
 
 fn single(kind: &str, name: &str) -> Lock {
     let known = crate::kinds::ALL.iter().find(|known| known.name == kind);
-    let kind: &'static Kind = known.expect("it is one of them");
+    let kind: &'static Kind = known.expect("the kind is known");
     Lock {
         name: name.to_owned(),
         kind,
     }
 }
 
-/// Workers of both sides want overlapping groups, in orders that would deadlock if each kept what it has got. Redisson's
-/// would stop one another for seconds at a time: theirs have one order, against that of ours.
+/// Workers of both languages acquire overlapping groups, in orders that would deadlock if each kept
+/// its members. Java's groups use one order, because they would delay each other for seconds
+/// otherwise. Rust's use the reverse.
 pub async fn opposite_orders_do_not_deadlock(version: Version) {
     let stage = version.stage().await;
     let names = ["a", "b", "c"].map(unique_name);
@@ -108,7 +110,7 @@ pub async fn opposite_orders_do_not_deadlock(version: Version) {
         (&stage.java, group(&[b, a])),
         (&stage.rust, group(&[b, a])),
     ];
-    // Each has `b`: one at a time.
+    // All groups contain `b`, so one owner holds at a time.
     let workers = orders.each_ref().map(|(peer, group)| group.worker(peer));
     count(&stage, &workers, 20).await;
     for name in [a, b, c] {
@@ -116,7 +118,7 @@ pub async fn opposite_orders_do_not_deadlock(version: Version) {
     }
 }
 
-pub async fn an_unlock_lets_a_waiting_group_in(version: Version) {
+pub async fn an_unlock_wakes_a_waiting_group(version: Version) {
     let stage = version.stage().await;
     for (holder, waiter) in stage.both_ways(&MULTI) {
         holder.lock_for(LONG).await;
@@ -126,7 +128,7 @@ pub async fn an_unlock_lets_a_waiting_group_in(version: Version) {
         waiting.await;
         assert!(
             !holder.try_lock().await,
-            "{holder} took what {waiter} holds"
+            "{holder} acquired the group beside {waiter}"
         );
         waiter.unlock().await;
     }
@@ -150,7 +152,10 @@ pub async fn a_majority_is_enough(version: Version) {
                 .0
         );
         holder.unlock().await;
-        assert!(obstacle.is_held().await, "{holder} has released {rival}'s");
+        assert!(
+            obstacle.is_held().await,
+            "{holder} has released a lock of {rival}"
+        );
         assert!(
             rival.try_lock_for(AMPLE).await.0,
             "{rival} has two of three"
@@ -172,14 +177,14 @@ pub async fn a_dead_rust_holder_is_followed(version: Version) {
     outlived(&stage, holder, waiter).await;
 }
 
-/// All members are renewed while their holder lives, and end with the lease when it is dead.
+/// All members are renewed while their holder lives, and expire after its death.
 async fn outlived(stage: &Stage, holder: Worker<'_>, waiter: Worker<'_>) {
     let lease = Pace::SHORT_LEASES.watchdog;
     holder.lock().await;
     tokio::time::sleep(lease + lease / 2).await;
     assert!(
         !waiter.try_lock().await,
-        "{waiter} took what {holder} holds"
+        "{waiter} acquired the group beside {holder}"
     );
     for member in holder.lock.name.split(',') {
         let name = member.split_once(':').expect("KIND:NAME").1;
@@ -192,7 +197,7 @@ async fn outlived(stage: &Stage, holder: Worker<'_>, waiter: Worker<'_>) {
     holder.peer.kill();
     assert!(
         tokio::time::timeout(AMPLE, waiting).await.is_ok(),
-        "{waiter} is kept out by a dead holder"
+        "{waiter} did not acquire the group of a dead holder"
     );
     waiter.unlock().await;
 }

@@ -1,5 +1,5 @@
-//! Leases: those that are renewed, those that run out, and those of the dead. All kinds of lock at once: most of the time
-//! passes by waiting.
+//! Leases that are renewed, that expire, and that dead holders leave. All kinds run at once,
+//! because most of the time is waiting.
 
 use std::time::{Duration, Instant};
 
@@ -9,12 +9,12 @@ use crate::kinds::Waits;
 use crate::stage::{AMPLE, Pace, Stage, Version, now_ms, together};
 use crate::worker::{Lock, Worker};
 
-/// Clocks: the server's knows ms, and each process reads its own.
+/// Clocks differ by this much: the server's has ms, and each process has its own.
 const EARLY_MS: u64 = 20;
-/// How late a takeover may be, on a busy machine.
+/// The greatest delay of an acquisition on a busy machine.
 const LATE_MS: u64 = 3_000;
 
-pub async fn a_lease_that_runs_out_lets_the_next_in(version: Version) {
+pub async fn a_waiter_acquires_the_lock_after_an_expired_lease(version: Version) {
     let stage = &*version.stage().await;
     let company = &company(version, stage).await;
     together(version.cases().iter().map(async |case| {
@@ -25,8 +25,8 @@ pub async fn a_lease_that_runs_out_lets_the_next_in(version: Version) {
     .await;
 }
 
-/// An old Redisson's fair waiter, told to wait for as long as its place lasts, sleeps beside a free lock until a waiter of
-/// ours finds it so (P-F10): this one.
+/// An old Redisson's fair waiter may sleep beside a free lock as long as its entry lasts. A waiter of
+/// this crate wakes it (P-F10): this peer.
 async fn company(version: Version, stage: &Stage) -> Option<Peer> {
     let sleeps = version.is_before(3, 38);
     if sleeps {
@@ -36,7 +36,7 @@ async fn company(version: Version, stage: &Stage) -> Option<Peer> {
     }
 }
 
-/// Has the company, if there is one, wait behind the waiter that is there already.
+/// Starts the second waiter, if there is one, behind the first.
 async fn join(stage: &Stage, lock: &Lock, company: Option<&Peer>) {
     if let (Some(peer), Waits::Queued) = (company, lock.kind.waits) {
         stage.listening(lock, 1).await;
@@ -50,7 +50,7 @@ async fn lease_runs_out(
     waiter: &Worker<'_>,
     company: Option<&Peer>,
 ) {
-    let who = format!("{}: {holder}'s waiter in {waiter}", holder.lock.kind.name);
+    let subject = format!("{}: {holder}'s waiter in {waiter}", holder.lock.kind.name);
     let lease = Duration::from_millis(1_500);
     let asked = now_ms();
     holder.lock_for(lease).await;
@@ -60,17 +60,23 @@ async fn lease_runs_out(
     let inside = waiting.await;
     assert!(
         inside + EARLY_MS >= asked + 1_500,
-        "{who} came {} ms after the start",
+        "{subject} acquired the lock {} ms after the start",
         inside - asked
     );
     assert!(
         inside <= until + LATE_MS,
-        "{who} came {} ms late",
+        "{subject} acquired the lock {} ms late",
         inside - until
     );
-    assert!(!holder.is_held().await && waiter.is_held().await, "{who}");
+    assert!(
+        !holder.is_held().await && waiter.is_held().await,
+        "{subject}"
+    );
     holder.refused_unlock().await;
-    assert!(waiter.is_held().await, "{who} was harmed by a late unlock");
+    assert!(
+        waiter.is_held().await,
+        "{subject} lost its hold by a late unlock"
+    );
     waiter.unlock().await;
 }
 
@@ -85,31 +91,31 @@ pub async fn the_watchdog_outlives_the_lease(version: Version) {
 
 async fn watched(stage: &Stage, (holder, other): (Worker<'_>, Worker<'_>)) {
     let watchdog = Pace::SHORT_LEASES.watchdog;
-    let who = format!("{holder}'s {}", holder.lock.kind.name);
+    let subject = format!("{holder}'s {}", holder.lock.kind.name);
     let watcher = holder.lock.worker(other.peer);
     holder.lock().await;
     let (start, mut renewals, mut last) = (Instant::now(), 0, i64::MAX);
     while start.elapsed() < watchdog * 5 / 2 {
-        assert!(!other.try_lock().await, "{other} took {who}");
+        assert!(!other.try_lock().await, "{other} acquired {subject}");
         let left = watcher.remaining().await;
         assert!(
             0 < left && left <= watchdog.as_millis() as i64,
-            "{who}: {left} ms left"
+            "{subject}: {left} ms left"
         );
         renewals += u32::from(left > last);
         last = left;
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    assert!(renewals >= 3, "{who} was renewed {renewals} times");
-    assert!(holder.is_held().await, "{who} was lost");
+    assert!(renewals >= 3, "{subject} was renewed {renewals} times");
+    assert!(holder.is_held().await, "{subject} was lost");
     holder.unlock().await;
-    assert!(other.try_lock().await, "{who} was not unlocked");
-    // Renewals of a hold that is over would keep another's hold alive, or fail.
+    assert!(other.try_lock().await, "{subject} was not unlocked");
+    // A renewal of a hold that has ended would keep another owner's hold alive, or fail.
     let field = other.field().await;
     let fields = stage.fields(&other.lock).await;
-    assert_eq!(fields.into_keys().collect::<Vec<_>>(), [field], "{who}");
+    assert_eq!(fields.into_keys().collect::<Vec<_>>(), [field], "{subject}");
     other.unlock().await;
-    assert_eq!(stage.pttl(&holder.lock).await, -2, "{who}");
+    assert_eq!(stage.pttl(&holder.lock).await, -2, "{subject}");
 }
 
 pub async fn a_dead_java_holder_is_followed_after_the_lease(version: Version) {
@@ -131,8 +137,8 @@ pub async fn a_dead_rust_holder_is_followed_after_the_lease(version: Version) {
     crash(&stage, holders.collect(), company.as_ref()).await;
 }
 
-/// The holder's process is killed; the waiters come in when the leases end that are not renewed any more. Their
-/// company, if any, waits behind them in the queues.
+/// The holders' process is killed, and the waiters acquire the locks when the leases end. The
+/// second waiters, if any, wait behind them.
 async fn crash(stage: &Stage, pairs: Vec<(Worker<'_>, Worker<'_>)>, company: Option<&Peer>) {
     let lease = Pace::SHORT_LEASES.watchdog.as_millis() as u64;
     let mut waiting = Vec::new();
@@ -142,7 +148,7 @@ async fn crash(stage: &Stage, pairs: Vec<(Worker<'_>, Worker<'_>)>, company: Opt
         stage.listening(&holder.lock, 1).await;
         join(stage, &holder.lock, company).await;
     }
-    // Longer than the waiters were told to wait: they ask, are told to go on waiting, and do.
+    // A time longer than the refusals' leases: the waiters ask again and wait on.
     let renewed = now_ms() + lease;
     for (holder, _) in &pairs {
         testbed::eventually("the hold outlives its first lease", AMPLE, async || {
@@ -154,22 +160,22 @@ async fn crash(stage: &Stage, pairs: Vec<(Worker<'_>, Worker<'_>)>, company: Opt
     for (holder, _) in &pairs {
         let asked = now_ms();
         let left = stage.pttl(&holder.lock).await;
-        ends.push(asked + u64::try_from(left).expect("it is held, for a time"));
+        ends.push(asked + u64::try_from(left).expect("the lock is held with a lease"));
     }
     pairs[0].0.peer.kill();
     let killed = now_ms();
     for (((_, waiter), waiting), end) in pairs.iter().zip(waiting).zip(ends) {
         let inside = waiting.await;
         let after = inside.saturating_sub(killed);
-        let who = format!("{waiter}'s {}", waiter.lock.kind.name);
+        let subject = format!("{waiter}'s {}", waiter.lock.kind.name);
         assert!(
             inside + EARLY_MS >= end,
-            "{who} came in after {after} ms, {} ms too early",
+            "{subject} acquired the lock after {after} ms, {} ms too early",
             end - inside
         );
         assert!(
             after <= lease + LATE_MS,
-            "{who} came in only after {after} ms"
+            "{subject} acquired the lock only after {after} ms"
         );
         waiter.unlock().await;
     }

@@ -1,4 +1,4 @@
-//! What only the two sides of a read-write lock have: readers share, and a writer can go on as a reader.
+//! Tests of read-write locks only: readers share, and a writer can become a reader.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::kinds::{READ, WRITE};
 use crate::stage::{AMPLE, LONG, Pace, Stage, Version, now_ms};
 use crate::worker::Lock;
 
-/// From the request to unlock until the waiter is inside.
+/// The limit from the request to unlock until the waiter has the lock.
 const WOKEN_WITHIN: Duration = Duration::from_secs(5);
 
 pub async fn readers_share_and_writers_do_not(version: Version) {
@@ -21,14 +21,23 @@ pub async fn readers_share_and_writers_do_not(version: Version) {
         let third = other_reader.lock.worker(other_reader.peer);
         reader.lock().await;
         assert!(other_reader.try_lock().await && third.try_lock().await);
-        assert!(!writer.try_lock().await, "{writer} writes what is read");
+        assert!(
+            !writer.try_lock().await,
+            "{writer} acquired the lock beside a reader"
+        );
         third.unlock().await;
         other_reader.unlock().await;
-        assert!(!other_writer.try_lock().await, "{reader} still reads");
+        assert!(
+            !other_writer.try_lock().await,
+            "{reader} still holds the lock"
+        );
         reader.unlock().await;
 
         writer.lock().await;
-        assert!(!reader.try_lock().await, "{reader} reads what is written");
+        assert!(
+            !reader.try_lock().await,
+            "{reader} acquired the lock beside a writer"
+        );
         assert!(!other_reader.try_lock().await && !other_writer.try_lock().await);
         writer.unlock().await;
         assert!(other_writer.try_lock().await);
@@ -36,7 +45,7 @@ pub async fn readers_share_and_writers_do_not(version: Version) {
     }
 }
 
-/// Readers never see a counter change; writers lose no increment.
+/// Readers see no counter change, and writers lose no increment.
 pub async fn a_counter_that_is_read_and_written(version: Version) {
     const TIMES: usize = 60;
     let stage = version.stage().await;
@@ -55,7 +64,7 @@ pub async fn a_counter_that_is_read_and_written(version: Version) {
     }
     for watcher in watching {
         let changed = watcher.await.unwrap_or_else(|refused| panic!("{refused}"));
-        assert_eq!(changed, ["0"], "it changed while it was read");
+        assert_eq!(changed, ["0"], "the counter changed under a reader");
     }
     for worker in working {
         worker.await.unwrap_or_else(|refused| panic!("{refused}"));
@@ -65,7 +74,7 @@ pub async fn a_counter_that_is_read_and_written(version: Version) {
     assert_eq!(stage.pttl(&read).await, -2, "the lock is still held");
 }
 
-pub async fn a_writer_lets_all_waiting_readers_in(version: Version) {
+pub async fn a_writers_release_wakes_all_waiting_readers(version: Version) {
     let stage = version.stage().await;
     for (writer, reader) in stage.both_ways(&WRITE) {
         let lock = writer.lock.of(&READ);
@@ -76,14 +85,18 @@ pub async fn a_writer_lets_all_waiting_readers_in(version: Version) {
         writer.unlock().await;
         for inside in waiting {
             let inside = timeout(WOKEN_WITHIN, inside).await;
-            inside.unwrap_or_else(|_| panic!("{writer}'s unlock has not let all readers in"));
+            inside.unwrap_or_else(|_| panic!("{writer}'s unlock woke too few readers"));
         }
-        assert_eq!(stage.fields(&lock).await.len(), 4, "all of them read");
+        assert_eq!(
+            stage.fields(&lock).await.len(),
+            4,
+            "four readers hold the lock"
+        );
     }
 }
 
-/// A writer of ours that goes on as a reader says so to Redisson's waiting readers (P-W10). Redisson does not announce it:
-/// ours come in when they ask again, which is soon here.
+/// A Rust writer that becomes a reader publishes a message for Redisson's waiting readers (P-W10).
+/// Redisson publishes none, so Rust readers acquire the lock by a poll, which comes soon here.
 pub async fn a_downgrade_lets_readers_in(version: Version) {
     let stage = version.own_stage(Pace::SHORT_PLACES).await;
     for (writer, reader) in stage.both_ways(&WRITE) {
@@ -95,11 +108,14 @@ pub async fn a_downgrade_lets_readers_in(version: Version) {
         stage.waiting(&writer.lock).await;
         writer.unlock().await;
         let inside = timeout(WOKEN_WITHIN, waiting).await;
-        inside.unwrap_or_else(|_| panic!("{writer}'s downgrade has not let {reader} in"));
+        inside.unwrap_or_else(|_| panic!("{writer}'s downgrade did not admit {reader}"));
         assert!(own_reader.is_held().await && reader.is_held().await);
         assert!(!writer.is_held().await && !other_writer.try_lock().await);
         own_reader.unlock().await;
-        assert!(!other_writer.try_lock().await, "{reader} still reads");
+        assert!(
+            !other_writer.try_lock().await,
+            "{reader} still holds the lock"
+        );
         reader.unlock().await;
         assert!(other_writer.try_lock().await);
         other_writer.unlock().await;
@@ -113,13 +129,13 @@ pub async fn a_dead_java_reader_frees_the_writer(version: Version) {
 
 pub async fn a_dead_rust_reader_frees_the_writer(version: Version) {
     let stage = version.own_stage(Pace::SHORT_LEASES).await;
-    // Before 4.4.0, Redisson's readers keep everybody's holds alive as long as they read themselves.
+    // Before 4.4.0, Redisson's readers renew all readers' holds as long as they hold the lock.
     let ends = !version.is_before(4, 4);
     a_dead_reader(&stage, &stage.rust, &stage.java, ends).await;
 }
 
-/// Two read, and one of them dies: its hold `ends` with its lease, though the other one reads on. The other one's unlock
-/// leaves the lock free, or free within a lease (P-RW5).
+/// Two readers hold the lock, and one dies. If `ends`, its hold ends with its lease, although the
+/// other one goes on. The other reader's release frees the lock, at once or within a lease (P-RW5).
 async fn a_dead_reader(stage: &Stage, dies: &Peer, lives: &Peer, ends: bool) {
     let lock = Lock::new(&READ);
     let (dead, alive) = (lock.worker(dies), lock.worker(lives));
@@ -129,13 +145,13 @@ async fn a_dead_reader(stage: &Stage, dies: &Peer, lives: &Peer, ends: bool) {
     let owner = dead.owner().await;
     dies.kill();
     let marker = format!("{{{}}}:{owner}:rwlock_timeout:1", lock.name);
-    let what = format!("the dead reader's marker is gone: {marker}");
+    let what = format!("the dead reader's marker has expired: {marker}");
     let gone = async || stage.server.command::<u64>(&["EXISTS", &marker]).await == 0;
-    assert!(!gone().await, "{marker} is there");
+    assert!(!gone().await, "{marker} must exist at first");
     if ends {
         eventually(&what, AMPLE, gone).await;
     }
-    assert!(alive.is_held().await, "{alive} has lost it");
+    assert!(alive.is_held().await, "{alive} has lost its hold");
     let waiting = writer.lock_for(LONG);
     stage.waiting(&lock).await;
     let unlocked = now_ms();
@@ -143,6 +159,9 @@ async fn a_dead_reader(stage: &Stage, dies: &Peer, lives: &Peer, ends: bool) {
     let waited = waiting.await.saturating_sub(unlocked);
     let lease = Pace::SHORT_LEASES.watchdog.as_millis() as u64;
     let most = if ends { lease / 2 } else { lease * 2 };
-    assert!(waited <= most, "{writer} came in after {waited} ms");
+    assert!(
+        waited <= most,
+        "{writer} acquired the lock after {waited} ms"
+    );
     writer.unlock().await;
 }

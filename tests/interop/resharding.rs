@@ -1,4 +1,4 @@
-//! A slot moves to another master of a cluster while services of both sides use a lock in it.
+//! A slot of a cluster moves to another master while services of both languages use a lock in it.
 
 use testbed::{Clustered, slot_of};
 use tokio::task::JoinSet;
@@ -9,20 +9,21 @@ use crate::kinds::REENTRANT;
 use crate::stage::{AMPLE, LONG, Stage, Version};
 use crate::worker::Lock;
 
-/// Four wait for a lock whose slot goes to another master, with the lock; then it is unlocked. No lease ends and no poll
-/// comes (P-W7).
+/// Four waiters wait for a lock whose slot moves to another master. Then the lock is released. No
+/// lease ends and no poll comes (P-W7).
 pub async fn waiters_of_a_slot_that_moves(version: Version) {
     let stage = version.stage().await;
     for peer in [&stage.java, &stage.rust] {
-        // The counters of other tests are at the first master.
+        // Counters of other tests are on the first master.
         let (cluster, kind) = (cluster(&stage), &REENTRANT);
         let name = cluster.name_on(1, "moves").await;
         let lock = Lock { name, kind };
         let holder = lock.worker(peer);
         holder.lock_for(LONG).await;
         let waiters = match version.on {
-            // Redisson's do not subscribe again when the old master takes a sharded channel from them: they sleep until
-            // the lease ends (seen with 4.7.0; it then takes no part here).
+            // Redisson does not subscribe again after the old master has dropped a sharded channel.
+            // Its waiters sleep until the lease ends (measured with 4.7.0), so they take no part
+            // here.
             Topology::Cluster => [&stage.rust; 4],
             _ => [&stage.java, &stage.rust, &stage.java, &stage.rust],
         };

@@ -1,6 +1,7 @@
-//! The Rust counterpart of the Java peer: this program, started once more, obeying the same protocol.
+//! The Rust counterpart of the Java peer: this program, started again, with the same protocol.
 //!
-//! The tests and the demo use it, so that on both sides there is a service in a process of its own, which can be killed.
+//! Tests and the demo use it, so that both languages have a service in its own process that can be
+//! killed.
 
 use std::collections::HashMap;
 use std::io::{BufRead, Write};
@@ -18,17 +19,17 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use any_lock::{AnyGuard, AnyLock, Failure, Wait};
 
-// The demo includes this file from elsewhere.
+// The demo includes this file from another folder.
 #[path = "any_lock.rs"]
 mod any_lock;
 
-/// What the KIND of a lock argument `KIND:NAME` means.
+/// The constructors for the KIND of a lock argument `KIND:NAME`.
 pub type Kinds = &'static [(&'static str, fn(&LockClient, &str) -> Box<dyn AnyLock>)];
 
-/// Set in the environment of a process that is to be a peer: `<url> <url of the counters> <configuration in JSON>`.
-const TO_BE_ONE: &str = "REDISSON_LOCK_PEER";
+/// Set in the environment of a peer: `<url> <url of the counters> <configuration in JSON>`.
+const PEER_SETTINGS: &str = "REDISSON_LOCK_PEER";
 
-/// A poll floor so long that no wait ends by it.
+/// A poll floor that no test reaches.
 pub const NO_POLLS: Duration = Duration::from_secs(600);
 
 /// A configuration.
@@ -37,19 +38,21 @@ pub fn settings(watchdog: Duration, poll_floor: Duration) -> Value {
     json!({ "lockWatchdogTimeout": watchdog, "pollFloor": poll_floor })
 }
 
-/// This program, to be started again (with `args`) as a peer that has its locks at `url` and its counters at `counting`.
+/// The command that starts this program again (with `args`) as a peer, with locks at `url` and
+/// counters at `counting`.
 pub fn command(url: &str, counting: &str, config: &Value, args: &[&str]) -> Command {
     let this = std::env::current_exe().expect("a program knows its path");
     let mut command = Command::new(this);
     command
         .args(args)
-        .env(TO_BE_ONE, format!("{url} {counting} {config}"));
+        .env(PEER_SETTINGS, format!("{url} {counting} {config}"));
     command
 }
 
-/// Is a peer, to the end of the process, if the program was started by [`command`]; else returns at once.
+/// Serves as a peer until the end of the process, if [`command`] started it. Otherwise returns at
+/// once.
 pub fn serve_if_asked(kinds: Kinds) {
-    let Ok(asked) = std::env::var(TO_BE_ONE) else {
+    let Ok(asked) = std::env::var(PEER_SETTINGS) else {
         return;
     };
     let runtime = tokio::runtime::Runtime::new().expect("a runtime can be built");
@@ -62,7 +65,7 @@ pub fn serve_if_asked(kinds: Kinds) {
 async fn serve(asked: &str, kinds: Kinds) -> Result<(), Failure> {
     let words: Vec<&str> = asked.splitn(3, ' ').collect();
     let [url, counting, config] = words[..] else {
-        return Err(format!("{TO_BE_ONE} is not understood: {asked}").into());
+        return Err(format!("invalid {PEER_SETTINGS}: {asked}").into());
     };
     let config: Config = serde_json::from_str(config)?;
     let builder = LockClient::builder().url(url).config(config);
@@ -75,7 +78,7 @@ async fn serve(asked: &str, kinds: Kinds) -> Result<(), Failure> {
     });
     let mut requests = requests();
     let mut labels: HashMap<String, (UnboundedSender<Request>, Arc<Notify>)> = HashMap::new();
-    // A line of its own, after whatever a test harness has begun to write.
+    // A test harness may have begun a line.
     let ready = format!(
         "\nready {} {}",
         env!("CARGO_PKG_VERSION"),
@@ -89,7 +92,7 @@ async fn serve(asked: &str, kinds: Kinds) -> Result<(), Failure> {
         };
         let args: Vec<String> = words.collect();
         if verb == "interrupt" {
-            // At once, whatever the label is doing: its acquisition is dropped where it is.
+            // An interrupt drops the label's acquisition at once.
             if let Some((_, acquisition)) = args.first().and_then(|label| labels.get(label)) {
                 acquisition.notify_waiters();
             }
@@ -105,11 +108,11 @@ async fn serve(asked: &str, kinds: Kinds) -> Result<(), Failure> {
         });
         let _ = label.send(Request { id, verb, args });
     }
-    // Like a crash: the process that has started this one is gone.
+    // The parent process has ended, so this one ends like a crash.
     std::process::exit(137)
 }
 
-/// The lines of the standard input. A thread reads them, which nothing in the runtime can hold up.
+/// The lines of the standard input. A thread reads them, so the runtime cannot delay it.
 fn requests() -> UnboundedReceiver<String> {
     let (sender, requests) = unbounded_channel();
     std::thread::spawn(move || {
@@ -124,12 +127,12 @@ fn requests() -> UnboundedReceiver<String> {
 
 fn say(line: &str) {
     let mut output = std::io::stdout().lock();
-    // No reader of the output: then the input ends as well.
+    // Without a reader of the output, the input has ended too.
     let _ = output.write_all(format!("{line}\n").as_bytes());
     let _ = output.flush();
 }
 
-/// What one process of ours has.
+/// The client and connections of one peer process.
 struct Service {
     client: LockClient,
     redis: MultiplexedConnection,
@@ -142,7 +145,7 @@ struct Request {
     args: Vec<String>,
 }
 
-/// What a label is: one task, and with it one owner, as a label of the Java peer is one thread.
+/// A label is one task, and thus one owner, as a label of the Java peer is one thread.
 struct Label {
     service: Arc<Service>,
     guards: HashMap<String, Vec<Box<dyn AnyGuard>>>,
@@ -261,7 +264,10 @@ impl Service {
         let mut redis = self.redis.clone();
         let start = Instant::now();
         for _ in 0..times {
-            let guard = lock.take(Wait::Forever, None).await?.ok_or("not taken")?;
+            let guard = lock
+                .take(Wait::Forever, None)
+                .await?
+                .ok_or("not acquired")?;
             let value: Option<u64> = redis.get(counter).await?;
             let () = redis.set(counter, value.unwrap_or(0) + 1).await?;
             guard.unlock().await?;
@@ -269,7 +275,7 @@ impl Service {
         Ok(start.elapsed().as_millis().to_string())
     }
 
-    /// Looks twice at a counter that must not change meanwhile: how often it did.
+    /// Reads a counter twice under the lock. Returns how often it changed in between.
     async fn watch(
         &self,
         lock: &dyn AnyLock,
@@ -279,7 +285,10 @@ impl Service {
         let mut redis = self.redis.clone();
         let mut changed = 0;
         for _ in 0..times {
-            let guard = lock.take(Wait::Forever, None).await?.ok_or("not taken")?;
+            let guard = lock
+                .take(Wait::Forever, None)
+                .await?
+                .ok_or("not acquired")?;
             let before: Option<u64> = redis.get(counter).await?;
             tokio::time::sleep(Duration::from_millis(1)).await;
             let after: Option<u64> = redis.get(counter).await?;

@@ -1,4 +1,4 @@
-//! Servers, a Java service and a Rust service: what a test runs on.
+//! The servers, the Java service and the Rust service of a test.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,12 +15,12 @@ use crate::kinds::{ALL, Kind, MADE_BY, REENTRANT, Waits};
 use crate::rust_peer::{self, NO_POLLS};
 use crate::worker::{Lock, Worker};
 
-/// Within this, everything that has to happen happens, on however slow a machine.
+/// The limit for every step, on a machine however slow.
 pub const AMPLE: Duration = Duration::from_secs(20);
-/// A lease so long that no test sees its end.
+/// A lease that no test reaches the end of.
 pub const LONG: Duration = Duration::from_secs(600);
 
-/// A version of Redisson, and what it runs on: a test runs against each.
+/// A version of Redisson and its deployment: a test runs against each.
 #[derive(Clone, Copy, Debug)]
 pub struct Version {
     number: &'static str,
@@ -58,7 +58,7 @@ impl Version {
         Self { on, ..self }
     }
 
-    /// The one that `OLDER_REDISSON` names, as `make interop-all` has it name one after the other.
+    /// The version in `OLDER_REDISSON`, which `make interop-all` sets to one after the other.
     pub fn older() -> Self {
         static OLDER: LazyLock<String> =
             LazyLock::new(|| std::env::var("OLDER_REDISSON").unwrap_or("3.27.0".to_owned()));
@@ -68,7 +68,8 @@ impl Version {
         }
     }
 
-    /// The version; panics if it cannot be started. `INTEROP=skip` has the Makefile leave these tests out and count them.
+    /// Returns the version. Panics if it cannot be started. With `INTEROP=skip` the Makefile leaves
+    /// these tests out, and counts them.
     pub fn that_is_built(self) -> Self {
         if let Err(missing) = java::check(self.number) {
             panic!("{missing}. `INTEROP=skip make test` leaves the tests against Java out.");
@@ -76,14 +77,14 @@ impl Version {
         self
     }
 
-    /// Whether it came before this one.
+    /// Whether the version precedes this one.
     pub fn is_before(self, major: u32, minor: u32) -> bool {
         let mut numbers = self.number.split('.').map(|part| part.parse::<u32>());
         let mut number = || numbers.next().and_then(Result::ok).expect("a.b.c");
         (number(), number()) < (major, minor)
     }
 
-    /// The kinds of single locks that it has, as cases.
+    /// A case for each kind of single lock that the version has.
     pub fn cases(self) -> Vec<Case> {
         let kinds = ALL
             .iter()
@@ -96,7 +97,8 @@ impl Version {
             .collect()
     }
 
-    /// The stage of every test that neither kills nor tunes its services, with Redisson's own settings.
+    /// The shared stage, with Redisson's settings, for tests that neither kill nor configure its
+    /// services.
     pub async fn stage(self) -> Arc<Stage> {
         type Stages = BTreeMap<(&'static str, Topology), Weak<Stage>>;
         static STAGES: Mutex<Stages> = Mutex::const_new(BTreeMap::new());
@@ -110,7 +112,7 @@ impl Version {
         stage
     }
 
-    /// A stage for one test alone.
+    /// A stage for one test.
     pub async fn own_stage(self, pace: Pace) -> Stage {
         let server = self.on.start().await;
         let java = self.java_peer(&server, pace).await;
@@ -123,7 +125,7 @@ impl Version {
         }
     }
 
-    /// A Java service that is started from Redisson's own file.
+    /// A Java service that starts from Redisson's own configuration file.
     pub async fn java_peer_of(self, file: &std::path::Path) -> Peer {
         java::start_with(self.number, &[&format!("file://{}", file.display())]).await
     }
@@ -148,34 +150,34 @@ impl Case {
     }
 }
 
-/// How often something is asked or renewed.
+/// The intervals of renewals and polls.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
-    /// The lease that is renewed, on both sides.
+    /// The renewed lease, on both sides.
     pub watchdog: Duration,
-    /// After which a waiter of ours asks again, whatever it was told.
+    /// The longest time between two attempts of a Rust waiter.
     pub poll_floor: Duration,
 }
 
 impl Pace {
-    /// Redisson's own; no wait of ours ends by the poll floor.
+    /// Redisson's settings. No wait of this crate ends by a poll.
     pub const REDISSONS: Self = Self {
         watchdog: Duration::from_secs(30),
         poll_floor: NO_POLLS,
     };
-    /// To outlast a lease.
+    /// For tests that outlast a lease.
     pub const SHORT_LEASES: Self = Self {
         watchdog: Duration::from_secs(3),
         poll_floor: NO_POLLS,
     };
-    /// To outlast a place in a fair queue, too: it is three times the poll floor.
+    /// For tests that also outlast an entry in a fair queue, which lasts three poll floors.
     pub const SHORT_PLACES: Self = Self {
         watchdog: Duration::from_secs(3),
         poll_floor: Duration::from_secs(1),
     };
 }
 
-/// A Rust service on `server`: a process of its own.
+/// A Rust service on `server`, in its own process.
 async fn rust_peer(server: &Ground, on: Topology, pace: Pace) -> Peer {
     let test = [
         "--exact",
@@ -192,7 +194,7 @@ async fn rust_peer(server: &Ground, on: Topology, pace: Pace) -> Peer {
     Peer::start("Rust", command).await
 }
 
-/// Is the Rust service, to the end of the process, if a test has started this binary as one.
+/// Serves as the Rust service until the end of the process, if a test started this binary as one.
 pub fn serve_if_asked() {
     rust_peer::serve_if_asked(MADE_BY);
 }
@@ -224,8 +226,8 @@ impl Stage {
         rust_peer(&self.server, self.on, pace).await
     }
 
-    /// Two new workers on one new lock: the first in Java and the second in Rust, and the other way round. The second one's
-    /// lock is the rival of the first one's.
+    /// Two new workers on one new lock, in Java and in Rust, and the same in reverse. The second
+    /// worker's lock is the rival of the first one's.
     pub fn both_ways(&self, kind: &'static Kind) -> [(Worker<'_>, Worker<'_>); 2] {
         [(&self.java, &self.rust), (&self.rust, &self.java)].map(|(one, other)| {
             let lock = Lock::new(kind);
@@ -233,7 +235,7 @@ impl Stage {
         })
     }
 
-    /// Waits until as many connections listen for the unlocking of `lock`, counted for each channel of it.
+    /// Waits until this many connections listen for releases of `lock`, summed over its channels.
     pub async fn listening(&self, lock: &Lock, connections: u64) {
         if lock.kind.waits == Waits::Asking {
             return;
@@ -246,20 +248,21 @@ impl Stage {
         .await;
     }
 
-    /// Waits until one process waits for `lock`, and rests.
+    /// Waits until one process waits for `lock` and has parked.
     pub async fn waiting(&self, lock: &Lock) {
         self.waiting_processes(lock, 1).await;
     }
 
-    /// Waits until so many processes wait for `lock`, and rest.
+    /// Waits until this many processes wait for `lock` and have parked.
     pub async fn waiting_processes(&self, lock: &Lock, processes: u64) {
         self.listening(lock, processes).await;
-        // It listens, and tries once more before it rests: nothing tells when. If that takes longer than this, it finds
-        // the lock free without being woken, and the test passes for the wrong reason.
+        // A subscribed waiter tries once more before it parks, which nothing shows. If that takes
+        // longer, it acquires the lock without a message, and the test cannot fail.
         tokio::time::sleep(Duration::from_millis(300)).await;
     }
 
-    /// The owners that hold the lock, and how often: the fields of its hash. What else is in it must be as the kind says.
+    /// The owners of the lock and their hold counts, by its hash. Fails if the hash has a `mode`
+    /// other than the kind's.
     pub async fn fields(&self, lock: &Lock) -> BTreeMap<String, String> {
         let mut fields: BTreeMap<String, String> =
             self.server.command(&["HGETALL", &lock.name]).await;
@@ -268,13 +271,13 @@ impl Stage {
         fields
     }
 
-    /// What is left of the lock's lease, as the server says: ms, or -1 or -2.
+    /// The server's PTTL of the lock: ms, -1 or -2.
     pub async fn pttl(&self, lock: &Lock) -> i64 {
         self.server.command(&["PTTL", &lock.name]).await
     }
 }
 
-/// Does all of it at once.
+/// Runs all futures concurrently.
 pub async fn together(parts: impl IntoIterator<Item = impl Future<Output = ()>>) {
     let mut running: Vec<_> = parts.into_iter().map(Box::pin).collect();
     poll_fn(|context| {

@@ -1,15 +1,16 @@
-//! What is done in the [conformance](crate::conformance) test of each kind.
+//! The steps of the [conformance](crate::conformance) test of each kind.
 //!
-//! A step is one action or several, `; ` between them: a worker, a verb and what comes after the lock. The verb is
-//! `KIND.VERB` for a lock of another kind. Beside the peers' verbs there are `begin VERB`, which does not wait for the
-//! answer but until the worker waits for the lock; `end`, which waits for that answer; and `expired`, which waits until
-//! the lock is gone. After ` | rust also says` comes a message that only this crate publishes.
+//! A step is one action or several, separated by `; `: a worker, a verb and the arguments after the
+//! lock. `KIND.VERB` is a verb for a lock of another kind. Further verbs: `begin VERB` waits until
+//! the worker waits for the lock, and not for the answer. `end` waits for that answer. `expired`
+//! waits until the lock is gone. A message after ` | rust also says` is one that only this crate
+//! publishes.
 //!
-//! No wait is so short that a busy JVM fails to subscribe within it, which Redisson reports as an error.
+//! Each wait is long enough for a busy JVM to subscribe. Redisson reports an error otherwise.
 //!
-//! Two things that Redisson does are left out, as this crate does otherwise on purpose: a re-entry with a shorter lease
-//! shortens the time that is left, and an unlock of an inner hold sets the lease that its own `RLock` object used last,
-//! or the watchdog's, whatever the outer hold was taken for.
+//! Two behaviours of Redisson are left out, because this crate differs on purpose. A re-entry with
+//! a shorter lease shortens the rest of the lease. The release of an inner hold sets the lease that
+//! its `RLock` object used last, or the watchdog's, whatever the outer hold's lease is.
 
 pub const PLAIN: &[&str] = &[
     "a unlock",
@@ -30,7 +31,7 @@ pub const PLAIN: &[&str] = &[
     "a unlock",
     "a unlock",
     "b islocked",
-    // A fixed lease; a re-entry makes it longer.
+    // A fixed lease, which a re-entry lengthens.
     "a lock 60000",
     "b trylock",
     "a unlock",
@@ -42,7 +43,7 @@ pub const PLAIN: &[&str] = &[
     "b forceunlock",
     "b unlock",
     "b isheld",
-    // Forced open by another while it was held twice.
+    // A forced release by another owner of a lock that is held twice.
     "a lock",
     "a lock",
     "b forceunlock",
@@ -51,7 +52,7 @@ pub const PLAIN: &[&str] = &[
     "b trylock",
     "a unlock",
     "b unlock",
-    // A watched hold becomes one with a lease of its own, and the other way round.
+    // A watched hold gets a fixed lease, and the reverse.
     "a lock",
     "a lock 60000",
     "b trylock",
@@ -66,18 +67,19 @@ pub const PLAIN: &[&str] = &[
     "a unlock",
 ];
 
-/// A waiter comes in when a lease runs out. (Not in the queue of an old Redisson, which sleeps on now and then.)
+/// A waiter acquires the lock when a lease expires. (An old Redisson's fair waiter sometimes sleeps
+/// on.)
 pub const TAKEOVER: &[&str] = &["b trylock 0 1500", "a trylock 5000", "b unlock", "a unlock"];
 
-/// The waiters for a fair lock, and how long a place in the queue is there.
+/// The waiters of a fair lock, and the lifetime of their entries.
 pub const QUEUE: &[&str] = &[
     "a lock 60000",
     "b begin trylock 60000",
     "c begin lock",
-    // Neither takes a place: one does not wait, and one gives its place up.
+    // Neither attempt leaves an entry: one does not wait, and one times out.
     "d trylock",
     "d trylock 400",
-    // A new head is told so.
+    // A new head is notified.
     "a unlock; b end | rust also says redisson_lock__channel:{NAME}:<owner c> <- 0",
     "d begin lock 60000",
     "b holdcount",
@@ -96,7 +98,7 @@ pub const READ_WRITE: &[&str] = &[
     "a read.unlock",
     "a write.unlock",
     "a write.forceunlock",
-    // Readers share, and a hold of each of theirs is counted.
+    // Readers share the lock, and each has a hold count.
     "a read.lock",
     "a read.lock",
     "a read.holdcount",
@@ -123,7 +125,7 @@ pub const READ_WRITE: &[&str] = &[
     "a write.holdcount",
     "a write.unlock",
     "b write.unlock",
-    // A writer reads what it writes, and goes on as a reader.
+    // A writer reads, and goes on as a reader.
     "a read.lock",
     "a read.trylock",
     "a read.holdcount",
@@ -134,13 +136,13 @@ pub const READ_WRITE: &[&str] = &[
     "b read.unlock",
     "a read.unlock",
     "a read.unlock",
-    // A writer that has read enough.
+    // A writer's inner read hold ends first.
     "a write.lock",
     "a read.lock",
     "a read.unlock",
     "b read.trylock",
     "a write.unlock",
-    // Leases: the longest of the readers' counts.
+    // The longest lease of the readers counts.
     "a read.lock 20000",
     "b read.lock 60000",
     "b read.unlock | rust also says redisson_rwlock:{NAME} <- 0",
@@ -150,12 +152,12 @@ pub const READ_WRITE: &[&str] = &[
     "a write.lock 120000",
     "b write.trylock",
     "a write.unlock",
-    // Forced open.
+    // A forced release.
     "a write.lock",
     "b write.forceunlock",
     "a write.unlock",
     "a write.isheld",
-    // A waiter is told.
+    // A waiter is notified.
     "a write.lock",
     "b begin read.lock",
     "a write.unlock; b end",

@@ -8,7 +8,7 @@ use tokio::time::timeout;
 
 use crate::stage::{AMPLE, Stage, Version};
 
-/// A client of ours whose waiters go on by messages alone.
+/// A Rust client whose waiters are woken only by messages.
 async fn client(stage: &Stage) -> LockClient {
     let config = Config::default().with_poll_floor(Duration::from_secs(3_600));
     let builder = LockClient::builder().url(stage.server.url()).config(config);
@@ -23,7 +23,7 @@ struct Java<'a> {
 }
 
 impl Java<'_> {
-    /// Calls a method of it in a thread of that name.
+    /// Calls a method in a thread of this name.
     fn begin(
         &self,
         thread: &str,
@@ -54,7 +54,7 @@ async fn waits(stage: &Stage, channel: &str, connections: u64) {
         stage.server.listeners(channel).await == connections
     })
     .await;
-    // It listens, and tries once more before it rests: nothing tells when.
+    // A subscribed waiter tries once more before it parks, which nothing shows.
     tokio::time::sleep(Duration::from_millis(300)).await;
 }
 
@@ -160,7 +160,7 @@ pub async fn permits_with_an_end_are_shared(version: Version) {
     assert_eq!(java.call(&["acquiredPermits"]).await, "2");
     assert_eq!(java.call(&["getPermits"]).await, "2");
     assert_eq!(ours.permits().await, Ok(2));
-    // Each gives back and prolongs what the other took.
+    // Each side releases and prolongs the permits of the other.
     let updated = java.call(&["updateLeaseTime", permit.id(), "600000"]).await;
     assert_eq!(updated, "true");
     assert!(ours.lease_left(permit.id()).await.unwrap().unwrap() > 2 * lease);
@@ -182,7 +182,7 @@ pub async fn permits_with_an_end_are_shared(version: Version) {
     assert_eq!(ours.available_permits().await, Ok(3));
     ours.set_permits(3).await.unwrap();
     assert_eq!(java.call(&["availablePermits"]).await, "1");
-    // One that ends by itself comes back to those of the other side.
+    // An expired permit returns to waiters of the other side.
     next.release().await.unwrap();
     java.call(&["setPermits", "2"]).await;
     ours.acquire(Duration::from_millis(500))
@@ -232,7 +232,7 @@ pub async fn lists_of_permits_are_shared(version: Version) {
     let mixed = [&mine[0], &missing].map(String::as_str).join(",");
     assert_eq!(java.call(&["tryReleaseList", &mixed]).await, "0");
     assert_eq!(ours.acquired_permits().await, Ok(5));
-    // Each gives back what the other took, and wakes it.
+    // Each side releases the permits of the other, and wakes its waiters.
     let waiting = tokio::spawn({
         let ours = ours.clone();
         async move { ours.acquire_many(3, lease).await }
@@ -285,7 +285,7 @@ pub async fn a_latch_opens_for_both(version: Version) {
         ended(theirs).await;
         timeout(AMPLE, waiting).await.unwrap().unwrap().unwrap();
     }
-    // Ours opens for Java's waiters as well when it is deleted; Redisson's does not.
+    // This crate's deletion opens the latch for Java's waiters too, and Redisson's does not.
     ours.try_set_count(2).await.unwrap();
     let theirs = java.begin("waits", &["await"]);
     waits(&stage, &channel, 1).await;

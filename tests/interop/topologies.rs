@@ -1,5 +1,5 @@
-//! The newest Redisson and this crate on servers that belong together, as Java services have them: the tests of `main.rs`
-//! once more, of the kinds that differ in their keys and channels.
+//! The newest Redisson and this crate on clusters and behind sentinels: the tests of `main.rs`, for
+//! the kinds that differ in their keys and channels.
 
 macro_rules! channels {
     ($version:ident) => {
@@ -7,12 +7,12 @@ macro_rules! channels {
     };
 }
 
-/// Of `queue`, what needs no services of its own.
+/// The tests of `queue` that need no services of their own.
 macro_rules! order {
     ($version:ident, $kind:ident) => {
         suite! { $version, $kind:
             fair::all_waiters_enter_in_order
-            fair::a_quitter_costs_no_waiter_its_place
+            fair::a_waiter_that_leaves_changes_no_other_place
         }
     };
 }
@@ -66,7 +66,7 @@ mod clusters {
     }
 }
 
-/// Both sides are told not to use sharded channels.
+/// Both sides are set not to use sharded channels.
 mod classic_clusters {
     on! { on_classic_cluster:
         reentrant_lock { REENTRANT: every_lock exclusive_lock }

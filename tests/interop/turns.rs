@@ -1,4 +1,4 @@
-//! Turns at a lock that goes round among many tasks of ours, and that a thread of Java wants as well.
+//! A lock that many Rust tasks acquire in turns, and that a Java thread wants too.
 
 use std::sync::{
     Arc,
@@ -18,7 +18,7 @@ use crate::worker::Lock;
 const CROWD: usize = 16;
 const WAITS: usize = 100;
 
-/// Counted by the tokens of a fenced lock, in turns of ours between the asking and the answer.
+/// Counted by the tokens of a fenced lock: Rust's turns between a request of Java and its grant.
 pub async fn java_has_its_share_beside_a_crowd(version: Version) {
     let stage = version.stage().await;
     let lock = Lock::new(&FENCED);
@@ -36,9 +36,9 @@ pub async fn java_has_its_share_beside_a_crowd(version: Version) {
     over.store(true, SeqCst);
     crowd.join_all().await;
     waits.sort_unstable();
-    println!("turns that Java waited: {waits:?}");
-    assert!(waits.iter().sum::<i64>() > 0, "it was alone");
-    // Of 17 tasks that want it, it would wait for 16.
+    println!("turns for which Java waited: {waits:?}");
+    assert!(waits.iter().sum::<i64>() > 0, "Java never waited");
+    // In a fair order of 17 waiters, Java would wait for 16 turns.
     assert!(waits[WAITS * 99 / 100 - 1] <= 3 * CROWD as i64, "{waits:?}");
 }
 
@@ -53,7 +53,7 @@ async fn crowd(url: &str, name: &str, over: &Arc<AtomicBool>) -> JoinSet<()> {
         crowd.spawn(async move {
             while !over.load(SeqCst) {
                 let guard = lock.lock().await.expect("the waiter acquires the lock");
-                // What a turn takes, so that the test's conversation with Java is not worth one.
+                // The length of a turn, so that the test's messages to Java cost less than one.
                 tokio::time::sleep(Duration::from_millis(1)).await;
                 let _ = guard.unlock().await.expect("the lock is held");
             }
@@ -62,8 +62,8 @@ async fn crowd(url: &str, name: &str, over: &Arc<AtomicBool>) -> JoinSet<()> {
     crowd
 }
 
-/// As many threads of Java as tasks of Rust take a lock over and over, with hardly any work. When the first of them has had
-/// all its turns, the other side has had its share as well: as parts of equal ones, Java's and Rust's.
+/// As many Java threads as Rust tasks acquire a lock over and over. When one side has had all its
+/// turns, returns the shares of Java and Rust, relative to equal ones.
 async fn shares(stage: &Stage, kind: &'static Kind, each: usize, turns: u64) -> [f64; 2] {
     let lock = Lock::new(kind);
     let peers = [&stage.java, &stage.rust];
@@ -94,7 +94,7 @@ async fn shares(stage: &Stage, kind: &'static Kind, each: usize, turns: u64) -> 
     had.map(|had| had / equal)
 }
 
-/// `make bench-shares` asks for more, with longer turns. Without yields Java has one turn in hundreds.
+/// `make bench-shares` sets longer turns. Without yields Java gets one turn in hundreds.
 pub async fn java_and_rust_have_their_shares(version: Version) {
     let stage = version.stage().await;
     for (kind, each, turns) in [
@@ -104,7 +104,7 @@ pub async fn java_and_rust_have_their_shares(version: Version) {
         (&MULTI, 1, 600),
         (&REENTRANT, 8, 100),
     ] {
-        // For what a JVM loads and compiles at first, no lock can make up.
+        // A warm-up: a JVM first loads and compiles its classes.
         shares(&stage, kind, 1, 100).await;
         let [java, rust] = shares(&stage, kind, each, turns).await;
         assert!(java >= 0.1, "{}: {java} of Java", kind.name);

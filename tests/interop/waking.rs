@@ -1,4 +1,5 @@
-//! Waiting for the other side, and being woken by it. No lease ends and no poll comes: only the message can wake.
+//! Waiters that the other side wakes. No lease ends and no poll comes, so only a message wakes
+//! them.
 
 use std::time::Duration;
 
@@ -9,7 +10,8 @@ use crate::kinds::{REENTRANT, SPIN};
 use crate::stage::{AMPLE, Case, LONG, Version, now_ms};
 use crate::worker::{Lock, Worker};
 
-/// From the request to unlock until the waiter is inside; the best of some rounds, as the machine may be busy.
+/// The limit from the request to unlock until the waiter has the lock. The best of some rounds
+/// counts, because the machine may be busy.
 const WOKEN_WITHIN_MS: u64 = 250;
 
 pub async fn an_unlock_wakes_a_waiter(case: Case) {
@@ -21,10 +23,10 @@ pub async fn an_unlock_wakes_a_waiter(case: Case) {
             holder.lock_for(LONG).await;
             let waiting = waiter.lock_for(LONG);
             stage.waiting(&holder.lock).await;
-            let told = now_ms();
+            let asked = now_ms();
             holder.unlock().await;
-            took.push(waiting.await.saturating_sub(told));
-            assert!(!holder.try_lock().await, "{waiter} is inside");
+            took.push(waiting.await.saturating_sub(asked));
+            assert!(!holder.try_lock().await, "{waiter} holds the lock");
             waiter.unlock().await;
         }
         let best = *took.iter().min().expect("there were rounds");
@@ -34,12 +36,13 @@ pub async fn an_unlock_wakes_a_waiter(case: Case) {
     }
 }
 
-/// Unlike Redisson's, a spin lock of ours says that it is released: to a waiter for the same hold with a plain lock.
+/// Unlike Redisson's, this crate's spin lock announces its release, to a waiter for the same name
+/// with a plain lock.
 pub async fn a_spin_lock_wakes_plain_waiters(version: Version) {
     let stage = version.stage().await;
     let lock = Lock::new(&SPIN);
     let holder = lock.worker(&stage.rust);
-    // One of the same process would wait behind the holder in memory.
+    // A waiter of the same process would stand in the local queue.
     let waiter = lock.of(&REENTRANT).worker(&stage.java);
     holder.lock_for(LONG).await;
     let waiting = waiter.lock_for(LONG);
@@ -51,7 +54,7 @@ pub async fn a_spin_lock_wakes_plain_waiters(version: Version) {
 }
 
 /// Waiters of one process, which share a subscription, and of both processes.
-pub async fn every_unlock_lets_one_in(case: Case) {
+pub async fn every_unlock_wakes_one_waiter(case: Case) {
     let stage = case.stage().await;
     for (holder, other) in stage.both_ways(case.kind) {
         for waiters in [
@@ -76,7 +79,7 @@ async fn one_by_one(holder: &Worker<'_>, waiters: &[Worker<'_>]) {
             index
         });
     }
-    // Time for all of them to wait; one that comes later is as good, and is let in as well.
+    // Gives all of them time to wait. One that comes later is admitted too.
     assert_none_comes(&mut waiting, Duration::from_millis(300)).await;
     let mut inside = holder;
     while !waiting.is_empty() {
@@ -96,7 +99,7 @@ async fn assert_none_comes(waiting: &mut JoinSet<usize>, pause: Duration) {
         return;
     }
     if let Ok(second) = timeout(pause, waiting.join_next()).await {
-        panic!("a second one is inside: {second:?}");
+        panic!("a second worker holds the lock: {second:?}");
     }
 }
 
@@ -117,7 +120,7 @@ pub async fn a_dropped_guard_wakes_java(case: Case) {
     if case.kind.reenters {
         drop_one().await;
         let field = holder.field().await;
-        testbed::eventually("one hold is given back", AMPLE, async || {
+        testbed::eventually("one hold is released", AMPLE, async || {
             stage.fields(&lock).await.get(&field).map(String::as_str) == Some("1")
         })
         .await;

@@ -1,4 +1,4 @@
-//! The locks of the tests, and the threads and tasks that a test moves.
+//! The locks of the tests, and the threads and tasks that use them.
 
 use std::fmt;
 use std::time::Duration;
@@ -22,18 +22,18 @@ impl Lock {
         Self { name, kind }
     }
 
-    /// The same, for a task that wants it while it is held.
+    /// The lock of the kind that other owners cannot acquire while this one is held.
     pub fn rival(&self) -> Self {
         self.of(self.kind.rival)
     }
 
-    /// A lock of another kind of the same name.
+    /// A lock of another kind with the same name.
     pub fn of(&self, kind: &'static Kind) -> Self {
         let name = self.name.clone();
         Self { name, kind }
     }
 
-    /// A new thread or task, which shall use this lock.
+    /// A new thread or task that uses this lock.
     pub fn worker<'a>(&self, peer: &'a Peer) -> Worker<'a> {
         Worker {
             peer,
@@ -43,8 +43,8 @@ impl Lock {
     }
 }
 
-/// A thread of the Java service or a task of the Rust service, and the lock that it uses. What it is asked to do it
-/// begins at once; the future is only its answer.
+/// A thread of the Java service or a task of the Rust service, and its lock. Each method starts its
+/// request at once, and the future is only the answer.
 pub struct Worker<'a> {
     pub peer: &'a Peer,
     pub label: String,
@@ -72,7 +72,8 @@ impl Worker<'_> {
         self.peer.ask(&self.label, &[&[verb, &lock], args].concat())
     }
 
-    /// As [`ask`](Self::ask), for `VERB`, or for `KIND.VERB` with a lock of another kind of the same name.
+    /// Like [`ask`](Self::ask), for `VERB`, or for `KIND.VERB` with a lock of another kind of the
+    /// same name.
     pub fn ask_for(
         &self,
         verb: &str,
@@ -83,7 +84,7 @@ impl Worker<'_> {
         self.peer.ask(&self.label, &[&[verb, &lock], args].concat())
     }
 
-    /// As [`ask`](Self::ask), for what must not be refused: its first value.
+    /// Like [`ask`](Self::ask), for a request that must succeed. Returns its first value.
     fn get(&self, verb: &str, args: &[&str]) -> impl Future<Output = String> + Send + use<> {
         let what = format!("{self}: {verb} {args:?}");
         let answer = self.ask(verb, args);
@@ -95,12 +96,12 @@ impl Worker<'_> {
         }
     }
 
-    /// Takes the lock, for as long as it takes: when it was inside, in epoch ms.
+    /// Acquires the lock, and returns the time of the grant in epoch ms.
     pub fn lock(&self) -> impl Future<Output = u64> + Send + use<> {
         inside(self.ask("lock", &[]))
     }
 
-    /// As [`lock`](Self::lock), with a lease that is not renewed.
+    /// Like [`lock`](Self::lock), with a fixed lease.
     pub fn lock_for(&self, lease: Duration) -> impl Future<Output = u64> + Send + use<> {
         inside(self.ask("lock", &[&lease.as_millis().to_string()]))
     }
@@ -109,7 +110,7 @@ impl Worker<'_> {
         self.get("trylock", &[]).await == "true"
     }
 
-    /// Takes the lock within `wait`, or not: whether it did, and how long that took.
+    /// Tries to acquire the lock within `wait`. Returns whether it did, and the elapsed time.
     pub async fn try_lock_for(&self, wait: Duration) -> (bool, Duration) {
         let answer = self.ask("trylock", &[&wait.as_millis().to_string()]).await;
         let values = answer.unwrap_or_else(|refused| panic!("{self}: {refused}"));
@@ -117,14 +118,14 @@ impl Worker<'_> {
         (values[0] == "true", Duration::from_millis(elapsed))
     }
 
-    /// Takes the lock: the fencing token of the hold.
+    /// Acquires the lock, and returns the fencing token.
     pub async fn token(&self) -> i64 {
         let answer = self.ask("lock", &[]).await;
         let values = answer.unwrap_or_else(|refused| panic!("{self}: {refused}"));
         values[3].parse().expect("a token")
     }
 
-    /// Ends what it waits for, as an interrupt in Java and a dropped future in Rust do.
+    /// Ends the current wait: with an interrupt in Java, with a dropped future in Rust.
     pub async fn interrupt(&self) {
         let interrupted = self.peer.ask("interrupter", &["interrupt", &self.label]);
         interrupted
@@ -136,9 +137,9 @@ impl Worker<'_> {
         self.get("unlock", &[]).await;
     }
 
-    /// Unlocks a lock whose slot is on the move. Redisson's call may fail meanwhile without saying whether it was done
-    /// (`Unexpected exception while processing command`, or that it has not discovered the node yet; both seen with
-    /// 4.7.0): then again, until it was.
+    /// Unlocks a lock whose slot moves. Redisson's call may fail meanwhile with an unknown result
+    /// (`Unexpected exception while processing command`, or an undiscovered node;
+    /// measured with 4.7.0). The call is repeated until it succeeds.
     pub async fn unlock_while_it_moves(&self) {
         let mut doubt = false;
         let unlocked = async || match self.ask("unlock", &[]).await {
@@ -155,7 +156,7 @@ impl Worker<'_> {
         eventually("the lock is released", AMPLE, unlocked).await;
     }
 
-    /// An unlock that must be refused: by which error.
+    /// An unlock that must be refused. Returns the error.
     pub async fn refused_unlock(&self) -> String {
         match self.ask("unlock", &[]).await {
             Ok(_) => panic!("{self}: the unlock was not refused"),
@@ -180,7 +181,7 @@ impl Worker<'_> {
         count.parse().expect("a number of holds")
     }
 
-    /// What is left of the lease, in ms.
+    /// The rest of the lease in ms.
     pub async fn remaining(&self) -> i64 {
         let left = self.get("ttl", &[]).await;
         left.parse().expect("a number of ms")
@@ -192,7 +193,7 @@ impl Worker<'_> {
         format!("{}:{number}", self.peer.client_id())
     }
 
-    /// The worker as the lock's hash must name it.
+    /// The worker's field in the lock's hash.
     pub async fn field(&self) -> String {
         self.owner().await + self.lock.kind.field_ends
     }
@@ -201,9 +202,9 @@ impl Worker<'_> {
 async fn inside(answer: impl Future<Output = Answer>) -> u64 {
     match answer.await {
         Ok(values) => {
-            assert_eq!(values[0], "true", "not taken: {values:?}");
+            assert_eq!(values[0], "true", "not acquired: {values:?}");
             values[1].parse().expect("epoch ms")
         }
-        Err(refused) => panic!("not taken: {refused}"),
+        Err(refused) => panic!("not acquired: {refused}"),
     }
 }

@@ -1,4 +1,4 @@
-//! A Java and a Rust service that are started from the same file.
+//! A Java and a Rust service that start from the same file.
 
 use std::time::Duration;
 
@@ -43,7 +43,7 @@ lockWatchdogTimeout: 20000
     assert!(left <= Duration::from_secs(20), "{left:?}");
 }
 
-/// No node is reached at the port that it announces; the `natMapper` of the file says where each one is.
+/// No node can be reached at its announced port. The file's `natMapper` has the real one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn redisson_4_7_0_and_rust_reach_a_cluster_behind_a_nat() {
     let cluster = Clustered::masters(2).await;
@@ -52,7 +52,7 @@ async fn redisson_4_7_0_and_rust_reach_a_cluster_behind_a_nat() {
         cluster.name_on(1, "nat").await,
     ];
     let mut pairs = String::new();
-    // Nothing listens on these ports.
+    // No server listens on these ports.
     for (announced, server) in (1..).zip(&cluster.servers) {
         let port = announced.to_string();
         server
@@ -62,7 +62,7 @@ async fn redisson_4_7_0_and_rust_reach_a_cluster_behind_a_nat() {
         pairs.push_str(&pair);
     }
     for server in &cluster.servers {
-        eventually("all are announced elsewhere", AMPLE, async || {
+        eventually("all nodes announce other ports", AMPLE, async || {
             let nodes: String = server.command(&["CLUSTER", "NODES"]).await;
             nodes.contains("127.0.0.1:1@") && nodes.contains("127.0.0.1:2@")
         })
@@ -107,7 +107,7 @@ async fn redisson_4_7_0_and_rust_reach_a_cluster_behind_a_nat() {
         assert_eq!(java("trylock").await, "true");
         assert!(lock.try_lock().await.unwrap().is_none());
         let unreached = lost.reentrant_lock(&name).try_lock().await;
-        let error = unreached.expect_err("its node is at no such port");
+        let error = unreached.expect_err("no node listens on the announced port");
         assert!(error.is_unavailable(), "{error:?}");
     }
 }

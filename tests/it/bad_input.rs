@@ -1,5 +1,5 @@
-//! Bad input: each a typed error that says what to do, before anything is sent where that is possible, with no secret
-//! in it and nothing left in Redis.
+//! Each bad input gives a typed error that says what to do, before a request is sent if that is
+//! possible. The error has no secret, and nothing is left in Redis.
 
 mod endpoints;
 mod paused_clock;
@@ -13,7 +13,7 @@ use std::time::Duration;
 use redisson_lock::{Config, Error, LockClient, Owner, ReentrantLock, Released};
 use testbed::{Server, eventually};
 
-/// For what should be a matter of milliseconds; connecting may take its 5 s, twice.
+/// The limit for steps that take milliseconds. Connecting may take 5 s, twice.
 const SOON: Duration = Duration::from_secs(20);
 const SECRET: &str = "s3cret";
 
@@ -30,7 +30,7 @@ impl Bed {
         Self { server, client }
     }
 
-    /// No script has run and no key is there.
+    /// Fails if a script has run or a key exists.
     async fn nothing_was_sent(&self) {
         let calls = self.server.calls().await;
         let scripts = calls.keys().filter(|name| name.starts_with("eval")).count();
@@ -44,7 +44,7 @@ impl Bed {
     }
 }
 
-/// The errors of every way to take `lock`.
+/// The errors of every method that acquires `lock`.
 async fn refusals_to_take(lock: &ReentrantLock) -> Vec<Error> {
     vec![
         refusal(lock.lock()).await,
@@ -55,14 +55,14 @@ async fn refusals_to_take(lock: &ReentrantLock) -> Vec<Error> {
     ]
 }
 
-/// What `operation` fails with, in time.
+/// The error of `operation`, in time.
 async fn refusal<T>(operation: impl Future<Output = Result<T, Error>>) -> Error {
     let done = tokio::time::timeout(SOON, operation).await;
     let done = done.expect("the call ends in time");
     done.map(drop).expect_err("the call is refused")
 }
 
-/// The errors of everything that can be done with `lock`.
+/// The errors of every method of `lock`.
 async fn refusals(lock: &ReentrantLock) -> Vec<Error> {
     let mut errors = refusals_to_take(lock).await;
     errors.extend([
@@ -97,7 +97,7 @@ async fn names_that_no_lock_should_have() {
             let text = crate::in_full(&error);
             assert!(matches!(error, Error::InvalidName { .. }), "{error:?}");
             assert!(text.contains(hint), "{text}");
-            assert!(text.len() < 300, "it repeats all of the name");
+            assert!(text.len() < 300, "the error repeats the whole name");
             assert!(!text.contains(['\n', '\0', '\r']), "{text:?}");
         }
     }
@@ -154,7 +154,7 @@ async fn leases_out_of_bounds() {
             assert!(matches!(error, Error::Config { .. }), "{error:?}");
             assert!(error.to_string().contains(hint), "{error}");
         }
-        // What is wrong with one handle is not with the next.
+        // An error of one handle does not affect the next.
         assert!(matches!(
             lock.with_lease(lease).lock().await,
             Err(Error::Config { .. })
@@ -168,7 +168,7 @@ async fn leases_out_of_bounds() {
     }
 }
 
-/// A setting of the client, and what breaks it.
+/// A setting of the client, and a change that breaks it.
 type Broken = (&'static str, fn(&mut Config));
 
 #[tokio::test]
@@ -214,7 +214,7 @@ async fn settings_that_cannot_work() {
     assert!(!calls.contains_key("hello"), "it connected: {calls:?}");
 }
 
-/// An endless wait is asked for with the largest value there is.
+/// The largest value stands for an endless wait.
 #[tokio::test]
 async fn settings_without_an_end_work() {
     let server = Server::start().await;
@@ -249,7 +249,7 @@ async fn locks_and_waits(url: String, config: Config) {
     assert!(busy.unwrap().is_none());
     assert_eq!(guard.unlock().await, Ok(Released::Fully));
     waiter.await.unwrap().unwrap();
-    // A lease that runs out under a waiter: it asks again by itself.
+    // The lease expires while a waiter waits, which polls by itself.
     let short = lock.with_lease(Duration::from_millis(100));
     short.lock().await.unwrap().leak();
     let other = lock.owned_by(&Owner::new());
@@ -268,7 +268,7 @@ async fn keys_of_other_types() {
         ("stream", &["XADD", "order:42", "1-1", "x", "y"]),
         (
             "read-write lock",
-            &["HSET", "order:42", "mode", "read", "somebody:1", "1"],
+            &["HSET", "order:42", "mode", "read", "another:1", "1"],
         ),
     ] {
         bed.server.command::<redis::Value>(words).await;

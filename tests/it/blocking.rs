@@ -1,4 +1,4 @@
-//! The blocking side, and clients on threads of their own.
+//! The blocking API, and clients on their own threads.
 
 use std::{
     sync::{
@@ -15,10 +15,10 @@ use redisson_lock::{
 };
 use testbed::{Server, eventually};
 
-/// For what should be a matter of milliseconds.
+/// The limit for steps that take milliseconds.
 const SOON: Duration = Duration::from_secs(20);
 
-/// Runs `program` on a thread that no runtime knows of.
+/// Runs `program` on a thread without a runtime.
 async fn plainly<T: Send + 'static>(program: impl FnOnce() -> T + Send + 'static) -> T {
     let (done, result) = tokio::sync::oneshot::channel();
     thread::spawn(move || done.send(program()));
@@ -52,7 +52,7 @@ async fn a_thread_is_an_owner_and_threads_exclude_each_other() {
                 scope.spawn(|| {
                     for _ in 0..25 {
                         let alone = |_: &_| {
-                            assert_eq!(inside.fetch_add(1, SeqCst), 0, "two are inside");
+                            assert_eq!(inside.fetch_add(1, SeqCst), 0, "two owners are inside");
                             thread::yield_now();
                             inside.fetch_sub(1, SeqCst);
                         };
@@ -65,7 +65,7 @@ async fn a_thread_is_an_owner_and_threads_exclude_each_other() {
     .await;
 }
 
-/// All kinds, and what a drop leaves: nothing, without a word of waiting.
+/// A dropped guard of every kind leaves the lock free.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_kind_is_free_once_its_guard_is_dropped() {
     let server = Server::start().await;
@@ -125,7 +125,7 @@ async fn every_kind_is_free_once_its_guard_is_dropped() {
         assert!(fenced.token() > 0);
     })
     .await;
-    eventually("nothing is locked", SOON, async || {
+    eventually("no lock is held", SOON, async || {
         server
             .command::<Vec<String>>(&["KEYS", "*"])
             .await
@@ -137,8 +137,8 @@ async fn every_kind_is_free_once_its_guard_is_dropped() {
 
 const CHILD_URL: &str = "REDISSON_LOCK_TEST_EXIT_URL";
 
-/// The process ends right behind the drop of the last use, and with it the client's thread. The test runs itself again as a
-/// child process.
+/// The process, and the client's thread with it, ends right after the last drop. The test runs
+/// itself again as a child process.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_guard_dropped_before_the_process_ends_is_released() {
     if let Ok(url) = std::env::var(CHILD_URL) {
@@ -158,7 +158,7 @@ async fn a_guard_dropped_before_the_process_ends_is_released() {
     }
 }
 
-/// What a thread keeps to its end is dropped when nothing of tokio's is left on it.
+/// A thread-local is dropped when no tokio context is left on its thread.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_guard_in_a_thread_local_is_released() {
     thread_local! {
@@ -171,7 +171,7 @@ async fn a_guard_in_a_thread_local_is_released() {
     };
     let lock = client.reentrant_lock("a");
     let thread = thread::spawn(move || {
-        // Made first, so that it goes last.
+        // The first `with_borrow_mut` creates the thread-local, which is therefore dropped last.
         KEPT.with_borrow_mut(|kept| *kept = None);
         let guard = lock.lock().unwrap();
         KEPT.with_borrow_mut(|kept| *kept = Some(guard));
@@ -186,7 +186,7 @@ async fn a_guard_in_a_thread_local_is_released() {
     plainly(move || drop(client)).await;
 }
 
-/// One guard waits for its release by itself, the other one's is queued.
+/// The drop of one guard waits for its release, that of the other queues it.
 fn drop_and_exit(url: &str) {
     let client = LockClient::connect(url).unwrap();
     let guard = client.reentrant_lock("a").lock().unwrap();
@@ -241,7 +241,7 @@ async fn a_job_keeps_its_lock_for_the_least_time() {
         assert_eq!(lock.run_at_least(least, nested), Ok(Some(Ok(Some(7)))));
         assert_eq!(rival.run_at_least(least, |_| 8), Ok(None));
         let again = lock.try_run(|_| 9);
-        assert_eq!(again, Ok(None), "not even for the thread that ran it");
+        assert_eq!(again, Ok(None), "the thread that ran it is refused too");
         let guard = rival.lock().unwrap();
         let waited = began.elapsed();
         assert!(waited >= least, "{waited:?}");
@@ -279,13 +279,13 @@ async fn one_thread_leads_at_a_time() {
         assert!(token.is_cancelled());
         drop(next);
         drop(ours.campaign("three").unwrap());
-        assert_eq!(ours.leader(), Ok(None), "a term that is dropped is over");
+        assert_eq!(ours.leader(), Ok(None), "a dropped term has ended");
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_group_says_how_each_release_went() {
+async fn unlock_each_reports_each_release() {
     let server = Server::start().await;
     let url = server.url();
     plainly(move || {
@@ -301,7 +301,8 @@ async fn a_group_says_how_each_release_went() {
     .await;
 }
 
-/// A waiter in one thread ends with the client, whose runtime must not end under its timers.
+/// A waiter on a thread ends with the client, whose runtime must not end before the waiter's
+/// timers.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_shutdown_ends_the_calls_of_all_threads() {
     let server = Server::start().await;
@@ -322,7 +323,7 @@ async fn a_shutdown_ends_the_calls_of_all_threads() {
         assert_eq!(waits.join().unwrap(), Err(Error::Closed));
         let later = plainly(move || late.reentrant_lock("a").lock().map(drop)).await;
         assert_eq!(later, Err(Error::Closed));
-        eventually("its subscription is gone", SOON, async || {
+        eventually("no subscription is left", SOON, async || {
             let channels = server.command::<Vec<String>>(&["PUBSUB", "CHANNELS"]);
             channels.await.is_empty()
         })
@@ -330,7 +331,8 @@ async fn a_shutdown_ends_the_calls_of_all_threads() {
     }
 }
 
-/// `spawn_blocking`, a task, an owner that is handed on: what surrounds a call changes nothing but the thread.
+/// `spawn_blocking`, a task and a passed-on owner: the surroundings of a call change nothing but
+/// the thread.
 #[tokio::test(flavor = "multi_thread")]
 async fn blocking_calls_work_on_the_threads_of_a_runtime() {
     let server = Server::start().await;
@@ -345,7 +347,7 @@ async fn blocking_calls_work_on_the_threads_of_a_runtime() {
         rival.reentrant_lock("a").try_lock().unwrap().is_none()
     });
     assert!(in_pool.await.unwrap());
-    // More turns than a task's budget has.
+    // More operations than a task's cooperative budget.
     for _ in 0..200 {
         drop(client.reentrant_lock("c").lock().unwrap());
     }
@@ -377,7 +379,7 @@ async fn work_that_blocks_everything_does_not_starve_the_watchdog() {
         .await
         .unwrap();
     let guard = client.reentrant_lock("a").lock().await.unwrap();
-    // This is the only thread of this runtime, and nothing else runs meanwhile.
+    // This is the runtime's only thread, and no other code runs meanwhile.
     let blocked = Instant::now();
     while blocked.elapsed() < 3 * lease {
         std::hint::spin_loop();
@@ -386,7 +388,7 @@ async fn work_that_blocks_everything_does_not_starve_the_watchdog() {
     guard.unlock().await.unwrap();
 }
 
-/// One client for many runtimes, as in a static that several `#[tokio::test]` use.
+/// One client for several runtimes, as in a static that several `#[tokio::test]` use.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_with_its_own_runtime_outlives_the_one_it_was_built_on() {
     let server = Server::start().await;
@@ -446,7 +448,7 @@ async fn threads_share_permits_and_wait_for_latches() {
             ready.wait().unwrap();
         });
         assert!(most.into_inner() <= 2);
-        // A drop waits for the answer.
+        // A drop waits for the reply.
         assert_eq!(pool.available_permits(), Ok(2));
         assert!(pool.try_acquire_many(3).unwrap().is_none());
         pool.acquire_many(2).unwrap().leak();

@@ -1,4 +1,4 @@
-//! A cluster: locks on every node, which move, die and come back.
+//! A cluster whose nodes hold the locks, move slots, die and come back.
 
 mod connecting;
 mod frozen;
@@ -19,7 +19,7 @@ fn config() -> Config {
     config
 }
 
-/// Nothing but a message brings a waiter in.
+/// Only a message wakes a waiter.
 fn only_messages(sharded: ShardedPubSub) -> Config {
     let mut config = config();
     config.poll_floor = Duration::from_secs(600);
@@ -28,7 +28,7 @@ fn only_messages(sharded: ShardedPubSub) -> Config {
     config
 }
 
-/// What a holder on each node leaves, a waiter of another client gets by message alone.
+/// Only a message wakes the waiter of another client, on each node.
 async fn a_release_wakes_on_every_node(sharded: ShardedPubSub) {
     let cluster = Clustered::masters(3).await;
     let clients = [
@@ -67,7 +67,7 @@ async fn a_release_wakes_within_the_shard() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_release_wakes_across_all_nodes_where_shards_are_not_wanted() {
+async fn a_release_wakes_across_all_nodes_without_sharded_messages() {
     a_release_wakes_on_every_node(ShardedPubSub::Off).await;
 }
 
@@ -87,10 +87,11 @@ async fn p_t9_names_whose_keys_would_be_apart_are_refused_with_the_reason() {
     }
 }
 
-/// A held lock's slot moves while four tasks wait for it; the holder releases in the middle, and afterwards.
+/// A held lock's slot moves while four tasks wait for it. The holder releases during the move, or
+/// after it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn p_w7_p_fr12_waiters_follow_the_slot() {
-    for release_on_the_way in [true, false] {
+    for release_during_the_move in [true, false] {
         let cluster = Clustered::masters(2).await;
         let name = cluster.name_on(0, "moving").await;
         let holder = connect(&cluster.url(), config()).await;
@@ -111,19 +112,19 @@ async fn p_w7_p_fr12_waiters_follow_the_slot() {
             listening.get(1) == Some(&redis::Value::Int(2))
         };
         eventually("both clients listen", GENEROUS, listening).await;
-        let on_its_way = cluster.begin_move(slot_of(&name), 1).await;
-        if release_on_the_way {
+        let slot_move = cluster.begin_move(slot_of(&name), 1).await;
+        if release_during_the_move {
             assert_eq!(guard.unlock().await, Ok(Released::Fully));
-            cluster.move_keys(on_its_way).await;
-            cluster.end_move(on_its_way).await;
+            cluster.move_keys(slot_move).await;
+            cluster.end_move(slot_move).await;
         } else {
-            cluster.move_keys(on_its_way).await;
-            cluster.end_move(on_its_way).await;
+            cluster.move_keys(slot_move).await;
+            cluster.end_move(slot_move).await;
             assert_eq!(guard.unlock().await, Ok(Released::Fully));
         }
         timeout(GENEROUS, all_done(waiting))
             .await
-            .expect("all have been in");
+            .expect("all tasks acquire the lock");
         assert_eq!(room.visits(), 4);
     }
 }
@@ -138,7 +139,7 @@ async fn visit(client: &LockClient, name: &str, room: &Room) {
     guard.unlock().await.unwrap();
 }
 
-/// The master of a shard goes, and its replica takes over: holds that it has go on, waiters get in.
+/// A shard's replica takes over from its master: its holds go on, and the waiter acquires the lock.
 async fn survives(fail: impl AsyncFn(&Clustered, usize)) {
     let cluster = Clustered::start().await;
     let client = connect(&cluster.url(), only_messages(ShardedPubSub::Auto)).await;
@@ -159,7 +160,7 @@ async fn survives(fail: impl AsyncFn(&Clustered, usize)) {
     })
     .await;
     let replica = cluster.replica_of(0).await;
-    eventually("the replica has both", GENEROUS, async || {
+    eventually("the replica has both keys", GENEROUS, async || {
         let has: u32 = cluster.servers[replica].command(&["DBSIZE"]).await;
         has == 2
     })
@@ -172,7 +173,7 @@ async fn survives(fail: impl AsyncFn(&Clustered, usize)) {
     assert_eq!(released, Ok(Released::Fully));
     let entered = timeout(GENEROUS, waiting)
         .await
-        .expect("the waiter is inside");
+        .expect("the waiter acquires the lock");
     assert_eq!(entered.unwrap(), Ok(Released::Fully));
     assert!(!guard.is_lost());
     assert_eq!(guard.unlock().await, Ok(Released::Fully));
@@ -191,7 +192,7 @@ async fn the_death_of_a_master_is_survived() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn p_t5_a_master_that_falls_asleep_is_not_believed_when_it_wakes_up() {
+async fn p_t5_a_master_that_was_paused_is_not_believed_after_its_replacement() {
     survives(async |cluster, replica| {
         cluster.pause(0);
         cluster.takes_over(replica).await;

@@ -1,4 +1,4 @@
-//! What the builder says of connecting: TLS by files, time limits, a start beside the server's.
+//! The builder's options for connecting: TLS files, time limits, a start before the server's.
 
 use std::{
     path::{Path, PathBuf},
@@ -11,7 +11,8 @@ use testbed::Server;
 
 const SOON: Duration = Duration::from_secs(20);
 
-/// A server that speaks TLS only, with a certificate for `redis.internal`, and wants one of its clients.
+/// A server that speaks TLS only, has a certificate for `redis.internal`, and requires client
+/// certificates.
 struct Guarded {
     server: Server,
     files: Server,
@@ -75,8 +76,8 @@ async fn refusal(builder: LockClientBuilder) -> String {
     let error = built
         .expect("the call ends in time")
         .expect_err("the call is refused");
-    let is_told = matches!(error, Error::Config { .. } | Error::Unavailable { .. });
-    assert!(is_told, "{error:?}");
+    let is_expected = matches!(error, Error::Config { .. } | Error::Unavailable { .. });
+    assert!(is_expected, "{error:?}");
     crate::in_full(&error)
 }
 
@@ -123,10 +124,10 @@ async fn files_without_the_expected_certificate_or_key_are_refused() {
     std::fs::write(file("empty.pem"), "nothing\n").unwrap();
     let builder = || LockClient::builder().url("rediss://127.0.0.1:1");
     let ca = |name| refusal(builder().ca_file(file(name)));
-    let told = ca("store.jks").await;
+    let message = ca("store.jks").await;
     assert!(
-        told.contains("keytool") && told.contains("store.jks"),
-        "{told}"
+        message.contains("keytool") && message.contains("store.jks"),
+        "{message}"
     );
     assert!(ca("empty.pem").await.contains("no certificate"));
     assert!(ca("missing.pem").await.contains("missing.pem"));
@@ -169,7 +170,7 @@ async fn a_silent_server_is_given_up_in_time() {
     let builder = || LockClient::builder().url(&url);
     let began = Instant::now();
     refusal(builder().connect_timeout(Duration::from_millis(200))).await;
-    // 5 s otherwise, for each of both versions of the protocol.
+    // The default is 5 s for each of the two protocol versions.
     assert!(
         began.elapsed() < Duration::from_secs(3),
         "{:?}",
@@ -202,7 +203,7 @@ async fn a_client_that_starts_before_its_server_waits_for_it() {
         .unlock()
         .await
         .unwrap();
-    // A password that is wrong will be wrong again.
+    // A wrong password is not retried.
     let server = Server::start_with(&["--requirepass", "s3cret"]).await;
     let url = format!("redis://:wrong@127.0.0.1:{}", server.port());
     let began = Instant::now();

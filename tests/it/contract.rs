@@ -1,4 +1,5 @@
-//! The contract that every kind of lock keeps, written once. A new kind is a [`Subject`] and one line: see the end.
+//! The contract that every kind of lock keeps, written once. A new kind is a
+//! [`Subject`](subjects::Subject) and one line (see the end).
 
 mod bed;
 mod exclusion;
@@ -25,7 +26,7 @@ mod watchdog;
 
 use subjects::Subject;
 
-/// Runs the contract for a kind: what every kind keeps, and what those of each trait keep.
+/// Runs the contract for a kind: the tests of every kind, and those of each trait.
 macro_rules! contract {
     ($kind:ident: $subject:ident, $($trait:ident)+) => {
         mod $kind {
@@ -38,17 +39,17 @@ macro_rules! contract {
             exclusion: tasks_exclude_each_other clients_exclude_each_other owners_of_one_task_exclude_each_other
                 scopes_in_one_join_exclude_each_other a_spawned_task_is_another_owner handles_on_one_name_are_one_lock
                 names_are_locks_of_their_own;
-            waiting: a_release_lets_a_waiter_of_another_client_in a_release_lets_a_waiter_of_the_same_client_in
-                releases_let_every_waiter_in a_dropped_guard_lets_a_waiter_in a_lease_that_runs_out_lets_a_waiter_in
-                nothing_is_left_of_a_wait;
-            limits: a_busy_lock_is_none_at_once a_wait_ends_at_its_limit_and_not_before
-                a_wait_of_zero_does_not_wait a_wait_that_no_clock_can_count_waits a_wait_at_the_end_of_the_clock_waits
+            waiting: a_release_wakes_a_waiter_of_another_client a_release_wakes_a_waiter_of_the_same_client
+                releases_wake_every_waiter a_dropped_guard_wakes_a_waiter a_waiter_acquires_the_lock_when_a_lease_expires
+                a_wait_leaves_nothing;
+            limits: try_lock_on_a_held_lock_returns_none_at_once a_wait_ends_at_its_limit_and_not_before
+                a_wait_of_zero_does_not_wait a_wait_longer_than_the_clock_waits a_wait_at_the_end_of_the_clock_waits
                 a_release_at_about_the_limit_grants_a_hold_or_leaves_none a_holders_short_lease_does_not_end_a_wait;
             fixed_lease: a_fixed_lease_runs_out_and_its_holder_knows_first a_lock_with_a_fixed_lease_is_not_renewed
                 the_end_of_a_fixed_lease_cancels_the_token_and_completes_the_future a_late_unlock_harms_no_successor
                 validity_ends_before_the_servers_lease a_lease_is_no_longer_than_asked_for;
             watchdog: a_hold_outlives_many_leases a_hold_at_rest_is_renewed_in_time
-                a_released_hold_is_renewed_no_more many_holds_are_renewed_side_by_side;
+                a_released_hold_is_not_renewed many_holds_are_renewed_side_by_side;
             force: force_unlock_frees_the_lock_and_says_whether_it_was_held
                 force_unlock_reports_the_loss_to_holders_of_its_client_at_once
                 holders_of_other_clients_learn_of_a_force_unlock_at_their_renewal force_unlock_wakes_a_waiter
@@ -56,11 +57,11 @@ macro_rules! contract {
             foreign: data_of_another_kind_is_refused_and_left_alone foreign_data_that_replaced_a_held_lock_is_left_alone
                 a_waiter_gets_an_error_when_foreign_data_replaces_the_lock every_other_kind_is_excluded_or_refused
                 another_clients_data_of_this_kind_is_a_lock no_data_of_this_kind_is_refused;
-            queries: a_free_lock a_held_lock a_strangers_lock_without_expiry queries_leave_nothing
-                a_hold_that_is_known_to_be_lost_is_none names_show_with_their_prefix;
-            guards: unlock_needs_a_hold_of_ones_own a_hold_in_a_guard_is_not_for_unlock another_task_may_unlock_a_guard
+            queries: a_free_lock a_held_lock a_foreign_lock_without_expiry queries_leave_nothing
+                a_lost_hold_counts_as_none names_show_with_their_prefix;
+            guards: unlock_needs_a_hold_of_the_same_owner unlock_does_not_release_a_hold_with_a_guard another_task_may_unlock_a_guard
                 a_dropped_guard_is_released a_guard_may_be_dropped_in_another_task
-                a_guard_may_be_dropped_outside_of_any_runtime an_unlock_that_is_dropped_goes_on
+                a_guard_may_be_dropped_outside_of_any_runtime a_dropped_unlock_completes
                 a_cancelled_token_harms_nothing;
             leaks: a_leaked_hold_is_unlocked_by_its_owner a_leaked_hold_goes_on_and_is_renewed
                 another_task_cannot_unlock_a_leaked_hold another_task_can_unlock_a_leaked_hold_as_the_same_owner
@@ -73,11 +74,11 @@ macro_rules! contract {
                 shutdown_may_be_called_again
                 clones_end_together_and_other_clients_go_on the_last_clone_releases_and_disconnects
                 locks_and_guards_keep_the_client_going a_client_without_its_runtime_answers;
-            types: every_public_type_shows_itself_and_travels futures_travel
+            types: every_public_type_is_debug_and_send futures_are_send
                 the_future_of_a_wait_is_small nothing_shows_a_password;
         }
     };
-    // The holder may take it again.
+    // Kinds with re-entry.
     (@reentrant $subject:ident) => {
         contract! { @tests $subject;
             exclusion: the_branches_of_a_join_share_their_owner a_spawned_task_in_a_scope_is_its_owner;
@@ -90,33 +91,33 @@ macro_rules! contract {
                 a_lease_runs_out_after_a_watched_hold_inside watched_lease_watched lease_watched_lease
                 the_outer_hold_may_end_first;
             force: every_nested_hold_is_lost an_acquisition_after_a_force_unlock_is_not_a_second_hold;
-            guards: a_dropped_inner_guard_leaves_the_outer_one dropped_unlocks_go_on_in_their_order;
+            guards: a_dropped_inner_guard_leaves_the_outer_one dropped_unlocks_complete_in_order;
             leaks: unlock_releases_leaked_holds_and_no_guards;
             running: the_body_enters_again;
             shutdown: nested_and_leaked_holds_are_counted;
         }
     };
-    // The holder is refused a second hold.
+    // Kinds whose holder is refused a second hold.
     (@once $subject:ident) => {
         contract! { @tests $subject;
             once: every_acquire_method_is_refused_to_the_holder a_refusal_costs_the_hold_nothing
                 the_branches_of_a_join_are_one_owner_and_the_second_is_refused a_hold_that_ended_is_no_obstacle
-                every_kind_of_end_lets_its_owner_in_again;
+                an_owner_acquires_again_after_every_kind_of_end;
         }
     };
-    // Waiters listen for the release.
+    // Kinds whose waiters subscribe to the release.
     (@listening $subject:ident) => {
         contract! { @tests $subject;
             listening: waiters_share_a_connection_and_leave_it;
         }
     };
-    // Waiters ask again and again.
+    // Kinds whose waiters poll.
     (@polling $subject:ident) => {
         contract! { @tests $subject;
-            polling: a_silent_release_lets_a_waiter_in no_client_listens a_release_is_announced_all_the_same;
+            polling: a_poll_finds_a_silent_release no_client_listens a_release_is_announced_to_waiters_of_another_kind;
         }
     };
-    // Many may hold it at once.
+    // Kinds with several holders at once.
     (@shared $subject:ident) => {
         contract! { @tests $subject;
             sharing: many_owners_hold_a_shared_lock_at_once a_rival_enters_after_the_last_holder

@@ -1,4 +1,4 @@
-//! A client's operations on a lock come after the releases of the guards that it dropped before.
+//! A client's operations on a lock wait for the releases of its dropped guards.
 
 use futures_util::FutureExt;
 use redisson_lock::{Config, LockClient, Owner, Released};
@@ -7,7 +7,7 @@ use tokio::time::timeout;
 
 use crate::hazards::stage::{GENEROUS, connect};
 
-/// A race that was lost one time in three shows within these.
+/// Enough rounds to show a race that one of three rounds loses.
 const ROUNDS: usize = 100;
 
 async fn client_of(server: &Server) -> LockClient {
@@ -58,14 +58,14 @@ async fn try_lock_of_another_owner_after_a_dropped_guard_succeeds() {
     }
 }
 
-/// An attempt whose future was dropped is granted while the same owner's next one waits behind it.
+/// An attempt whose future was dropped is granted while the owner's next call waits for it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn grant_to_a_dropped_future_is_not_counted_by_the_next_call() {
     let server = Server::start().await;
     let proxy = Proxy::start(server.port()).await;
     let client = connect(&proxy.url(), Config::default()).await;
     let owner = Owner::new();
-    // The server knows the scripts from here on, each of which takes one request then.
+    // From now on the server caches the scripts, so each takes one request.
     let first = client.reentrant_lock(unique_name("first")).lock().await;
     assert_eq!(first.unwrap().unlock().await, Ok(Released::Fully));
     for _ in 0..ROUNDS {
@@ -84,12 +84,12 @@ async fn grant_to_a_dropped_future_is_not_counted_by_the_next_call() {
         let next = async {
             let guard = plain.lock().await.unwrap();
             assert_eq!(guard.unlock().await, Ok(Released::Fully));
-            let guard = once.lock().await.expect("the owner holds nothing");
+            let guard = once.lock().await.expect("the owner has no hold");
             assert_eq!(guard.unlock().await, Ok(Released::Fully));
         };
         let mut next = Box::pin(timeout(GENEROUS, next));
         assert!((&mut next).now_or_never().is_none());
         proxy.faults().stall_replies(false);
-        next.await.expect("the attempts are answered");
+        next.await.expect("the attempts end in time");
     }
 }

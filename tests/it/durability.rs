@@ -8,7 +8,7 @@ use tokio::{task::JoinSet, time::timeout};
 
 use crate::hazards::stage::{GENEROUS, all_done, connect, exists};
 
-/// Patient in all but the wait for replicas.
+/// A long `command_wait` and `replica_wait`.
 fn config(durability: Durability) -> Config {
     let mut config = Config::default();
     config.command_wait = GENEROUS;
@@ -17,19 +17,19 @@ fn config(durability: Durability) -> Config {
     config
 }
 
-/// As [`config`], but soon content with the replicas that there are.
+/// Like [`config`], with a short `replica_wait`.
 fn hasty(durability: Durability) -> Config {
     let mut config = config(durability);
     config.replica_wait = Duration::from_millis(300);
     config
 }
 
-/// Replicas that are not given up however long they sleep.
-async fn asleep_for_long(replicas: usize) -> Replicated {
+/// Replicas that their master keeps however long they are paused.
+async fn with_patient_master(replicas: usize) -> Replicated {
     Replicated::start_with(replicas, &["--repl-timeout", "3600"]).await
 }
 
-/// The master, by itself: only the test knows of replicas.
+/// The master's URL, which names no replicas.
 fn alone(set_up: &Replicated) -> String {
     set_up.servers[0].url()
 }
@@ -47,18 +47,18 @@ async fn acknowledged(client: &LockClient) -> Option<u32> {
     acknowledged
 }
 
-/// Asks for the lock, of which too few replicas hear; nothing of it stays.
+/// Tries to acquire a lock that too few replicas get, and returns how many did. No hold is left.
 async fn too_few(client: &LockClient, server: &Server, wanted: u32) -> u32 {
     let name = unique_name("too few");
     match client.reentrant_lock(&name).lock().await {
         Err(Error::Replication {
             name: of,
             acknowledged,
-            wanted: told,
+            wanted: expected,
             ..
         }) => {
-            assert_eq!((&*of, told), (&*name, wanted));
-            assert!(!exists(server, &name).await, "the hold is given back");
+            assert_eq!((&*of, expected), (&*name, wanted));
+            assert!(!exists(server, &name).await, "the hold is released");
             acknowledged
         }
         other => panic!("{other:?}"),
@@ -66,13 +66,13 @@ async fn too_few(client: &LockClient, server: &Server, wanted: u32) -> u32 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_single_server_waits_for_no_replica_unless_told_to() {
+async fn a_single_server_waits_for_no_replica_unless_configured() {
     let set_up = Replicated::start(1).await;
     let server = &set_up.servers[0];
     let client = connect(&alone(&set_up), config(Durability::Auto)).await;
     assert_eq!(acknowledged(&client).await, None);
     assert_eq!(calls(server, "wait").await, 0);
-    let lock = client.reentrant_lock(unique_name("told"));
+    let lock = client.reentrant_lock(unique_name("configured"));
     let guard = lock.with_durability(Durability::All).lock().await.unwrap();
     assert_eq!(guard.acknowledgements(), Some(1));
     assert_eq!(guard.unlock().await, Ok(Released::Fully));
@@ -85,10 +85,10 @@ async fn a_single_server_waits_for_no_replica_unless_told_to() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn auto_waits_for_one_replica_as_redisson_does() {
-    let set_up = asleep_for_long(2).await;
+    let set_up = with_patient_master(2).await;
     let client = connect(&set_up.url(), config(Durability::Auto)).await;
     assert!(acknowledged(&client).await >= Some(1));
-    // One that sleeps keeps no client from it.
+    // A paused replica keeps no client from another one.
     set_up.servers[1].pause();
     assert_eq!(acknowledged(&client).await, Some(1));
     set_up.servers[1].resume();
@@ -100,11 +100,11 @@ async fn auto_waits_for_no_replica_if_none_is_connected() {
     let client = connect(&set_up.url(), config(Durability::Auto)).await;
     assert_eq!(acknowledged(&client).await, Some(1));
     set_up.servers[1].kill();
-    eventually("the master knows", GENEROUS, async || {
+    eventually("the master has no replica", GENEROUS, async || {
         set_up.servers[0].info("replication").await["connected_slaves"] == "0"
     })
     .await;
-    eventually("so does the client", GENEROUS, async || {
+    eventually("the client waits for no replica", GENEROUS, async || {
         acknowledged(&client).await == Some(0)
     })
     .await;
@@ -112,7 +112,7 @@ async fn auto_waits_for_no_replica_if_none_is_connected() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn too_few_acknowledgements_are_an_error_and_leave_nothing() {
-    let set_up = asleep_for_long(2).await;
+    let set_up = with_patient_master(2).await;
     let server = &set_up.servers[0];
     let patient = connect(&set_up.url(), config(Durability::All)).await;
     assert_eq!(acknowledged(&patient).await, Some(2));
@@ -135,7 +135,7 @@ async fn too_few_acknowledgements_are_an_error_and_leave_nothing() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_nested_hold_that_too_few_have_leaves_the_outer_one() {
-    let set_up = asleep_for_long(1).await;
+    let set_up = with_patient_master(1).await;
     let client = connect(&set_up.url(), hasty(Durability::Local)).await;
     let name = unique_name("nested");
     let lock = client.reentrant_lock(&name);
@@ -150,7 +150,7 @@ async fn a_nested_hold_that_too_few_have_leaves_the_outer_one() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hold_on_too_few_replicas_is_kept_without_the_replica_check() {
-    let set_up = asleep_for_long(1).await;
+    let set_up = with_patient_master(1).await;
     let mut config = hasty(Durability::All);
     config.check_replicas = false;
     let client = connect(&set_up.url(), config).await;
@@ -161,7 +161,7 @@ async fn a_hold_on_too_few_replicas_is_kept_without_the_replica_check() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn p_fr13_no_other_command_waits_behind_a_replica_wait() {
-    let set_up = asleep_for_long(1).await;
+    let set_up = with_patient_master(1).await;
     let client = connect(&alone(&set_up), config(Durability::Local)).await;
     set_up.servers[1].pause();
     let slow = client
@@ -199,7 +199,7 @@ async fn a_group_waits_once() {
     let set_up = Replicated::start(1).await;
     let server = &set_up.servers[0];
     let client = connect(&alone(&set_up), config(Durability::All)).await;
-    // The server knows the script from here on.
+    // From now on the server caches the script.
     assert_eq!(acknowledged(&client).await, Some(1));
     let before = calls(server, "wait").await;
     let guard = client
@@ -211,13 +211,14 @@ async fn a_group_waits_once() {
     assert_eq!(calls(server, "wait").await, before + 1);
 }
 
-/// A renewal that too few have does not lengthen the hold; one that enough have does.
+/// A renewal that too few replicas get does not lengthen the hold. One that enough get does.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_renewal_is_as_durable_as_its_hold() {
-    let set_up = asleep_for_long(1).await;
+    let set_up = with_patient_master(1).await;
     let mut config = config(Durability::Majority);
     config.replica_wait = Duration::from_secs(1);
-    // A renewal is sent every 3 s: the last one leaves the server 6 s to take the release before the key expires.
+    // A renewal is sent every 3 s. After the last one, the server has 6 s for the release before
+    // the key expires.
     config.watchdog_lease = Duration::from_secs(9);
     let client = connect(&set_up.url(), config).await;
     let name = unique_name("renewed");
@@ -229,20 +230,22 @@ async fn a_renewal_is_as_durable_as_its_hold() {
     .await;
     set_up.servers[1].pause();
     let server = &set_up.servers[0];
-    let told = timeout(GENEROUS, guard.lost()).await;
-    // Failed once on a busy machine, in 30 s: what follows tells a master without replicas from a late timer.
+    let reason = timeout(GENEROUS, guard.lost()).await;
+    // Failed once on a busy machine. The message below tells a master without replicas from a late
+    // timer.
     let left = guard
         .valid_until()
         .saturating_duration_since(Instant::now());
     let replication = server.info("replication").await;
     let calls = server.calls().await;
     assert_eq!(
-        told,
+        reason,
         Ok(LostReason::Expired),
         "valid for {left:?}; {replication:?}; {calls:?}"
     );
-    // The server has renewed it all the same: it is given back, and not left to a lease.
-    eventually("it is given back", GENEROUS, async || {
+    // The master has renewed the hold all the same. The client releases it, and does not wait for
+    // its lease.
+    eventually("the hold is released", GENEROUS, async || {
         !exists(server, &name).await
     })
     .await;
@@ -270,7 +273,7 @@ async fn p_t4_an_acquisition_succeeds_where_wait_or_role_is_refused() {
         let url = alone(&set_up).replace("redis://", "redis://app:pw@");
         let client = connect(&url, config(Durability::All)).await;
         let listed = match expected {
-            // Without ROLE it is not known how many there are.
+            // Without ROLE the number of replicas is unknown.
             Some(_) => Durability::Replicas(1),
             None => Durability::All,
         };
@@ -283,7 +286,7 @@ async fn p_t4_an_acquisition_succeeds_where_wait_or_role_is_refused() {
     }
 }
 
-/// Where the server has no `WAITAOF`, or no file, it is waited for without.
+/// Without `WAITAOF`, or without an append-only file, the client uses `WAIT`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn disks_are_waited_for_where_that_can_be() {
     let set_up = Replicated::start_with(1, &["--appendonly", "yes"]).await;
@@ -318,7 +321,7 @@ async fn a_master_that_dies_in_between_is_replaced() {
     assert_eq!(acknowledged(&client).await, Some(1));
 }
 
-/// What waits for replicas ends with the client: alone, and on a cluster.
+/// Waits for replicas end with the client, on a single master and on a cluster.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_that_has_waited_shuts_down() {
     let replicated = Replicated::start(1).await;

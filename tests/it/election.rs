@@ -1,4 +1,4 @@
-//! Elections: one leader at a time, whose identity goes with its term.
+//! Elections: one leader at a time, whose identity ends with its term.
 
 use std::{pin::pin, time::Duration};
 
@@ -32,7 +32,7 @@ async fn the_next_candidate_leads_when_the_leader_resigns() {
     assert_eq!(named(there.leader().await), seen);
     assert_eq!(first.identity(), "host 1, pid 7");
 
-    // Of another client, and of the same task.
+    // Candidates of another client and of the same task wait.
     for election in [&here, &there] {
         let candidacy = timeout(Duration::from_millis(300), election.campaign("late"));
         assert!(candidacy.await.is_err());
@@ -55,7 +55,7 @@ async fn the_next_candidate_leads_when_the_leader_resigns() {
     .await;
 }
 
-/// A fenced lock of Redisson's stands as well, without an identity.
+/// A holder that uses the fenced lock directly is a leader without an identity.
 #[tokio::test]
 async fn an_identity_is_gone_with_its_term() {
     let (server, one, other) = bed().await;
@@ -66,7 +66,7 @@ async fn an_identity_is_gone_with_its_term() {
     let stranger = other.fenced_lock("leaders").lock().await.unwrap();
     assert_eq!(election.leader().await, Ok(None));
     stranger.unlock().await.unwrap();
-    // What is left of a term that is over.
+    // An identity of an earlier term.
     let words = [
         "HSET",
         "leaders",
@@ -104,13 +104,13 @@ async fn an_observer_sees_each_leader() {
 #[tokio::test]
 async fn a_leader_that_is_deposed_stands_again_after_a_pause() {
     let (_server, one, other) = bed().await;
-    let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
+    let (sender, mut received) = tokio::sync::mpsc::unbounded_channel();
     let pause = Duration::from_millis(300);
     let election = one.election("leaders");
     let mut terms = 0;
     let body = move |leader: Leader| {
         terms += 1;
-        tell.send(leader.token).unwrap();
+        sender.send(leader.token).unwrap();
         let (is_last, lock) = (terms == 3, other.fenced_lock("leaders"));
         async move {
             if !is_last {
@@ -121,17 +121,17 @@ async fn a_leader_that_is_deposed_stands_again_after_a_pause() {
         }
     };
     let began = std::time::Instant::now();
-    // The loss is heard of at the next renewal.
+    // The next renewal reports the loss.
     let (leads, me) = (election.clone(), "me");
     let led = tokio::spawn(async move { leads.lead(me, pause, body).await });
     let led = timeout(3 * SOON, led).await.unwrap();
     assert_eq!(led.unwrap(), Ok("done"));
     let mut tokens = Vec::new();
-    told.recv_many(&mut tokens, 10).await;
+    received.recv_many(&mut tokens, 10).await;
     assert!(began.elapsed() >= 2 * pause);
     assert!(tokens.is_sorted() && tokens.len() == 3, "{tokens:?}");
     assert_eq!(election.leader().await, Ok(None));
-    // What came to its end unprotected is told apart.
+    // A body that ends after its term returns its result with an error.
     let deposed = one.fenced_lock("leaders");
     let body = |_| {
         let lock = deposed.clone();

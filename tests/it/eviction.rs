@@ -1,4 +1,4 @@
-//! What the server does about locks when its memory is full (P-T6). Out of memory without eviction: the hazards.
+//! The effect of full memory on locks (P-T6). The hazards have a full server without eviction.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ const POLICIES: [&str; 4] = [
     "allkeys-random",
 ];
 
-/// A server with this policy and room for a few hundred values.
+/// A server with this policy and memory for a few hundred values.
 async fn small_server(policy: &str) -> Server {
     let server = Server::start_with(&["--maxmemory-policy", policy]).await;
     let used: u64 = server.info("memory").await["used_memory"].parse().unwrap();
@@ -28,7 +28,7 @@ async fn small_server(policy: &str) -> Server {
     server
 }
 
-/// Foreign data, a value at a time, until `done` or until there is no room for more.
+/// Writes foreign values one by one until `done` or until the memory is full.
 async fn fill(server: &Server, mut done: impl AsyncFnMut(&mut MultiplexedConnection) -> bool) {
     let mut admin = server.admin().await;
     let value = "x".repeat(16 * 1024);
@@ -63,14 +63,14 @@ async fn p_t6_an_evicted_lock_is_free_and_its_holder_loses_it() {
             !exists(&mut server.admin().await, &name).await,
             "{policy}: nothing was evicted"
         );
-        // Room again, for the clients that come.
+        // Gives the clients that connect memory again.
         let unlimited = ["CONFIG", "SET", "maxmemory", "0"];
         server.command::<()>(&unlimited).await;
         let other = client(&server).await;
         let entered = other.reentrant_lock(&name).try_lock().await.unwrap();
-        assert!(entered.is_some(), "{policy}: it is free");
-        let told = timeout(GENEROUS, guard.lost()).await;
-        assert_eq!(told, Ok(LostReason::Gone), "{policy}");
+        assert!(entered.is_some(), "{policy}: the evicted lock is free");
+        let reason = timeout(GENEROUS, guard.lost()).await;
+        assert_eq!(reason, Ok(LostReason::Gone), "{policy}");
     }
 }
 

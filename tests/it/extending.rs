@@ -1,4 +1,4 @@
-//! Holds that are lengthened by their holders.
+//! Extensions of holds by their owners.
 
 use std::time::{Duration, Instant};
 
@@ -50,7 +50,7 @@ async fn a_fixed_lease_of_every_kind_is_lengthened_and_never_shortened() {
     assert_eq!(server.command::<Vec<String>>(&["KEYS", "*"]).await.len(), 1);
 }
 
-/// The holder relies on the new lease, and what an inner hold leaves is the new one too.
+/// The holder relies on the new lease, and it remains after an inner hold.
 #[tokio::test]
 async fn an_outer_hold_keeps_its_extended_lease() {
     let (_server, client) = bed().await;
@@ -61,13 +61,13 @@ async fn an_outer_hold_keeps_its_extended_lease() {
     inner.unlock().await.unwrap();
     assert!(lock.remaining_lease().await.unwrap().unwrap() > LONG / 2);
     assert!(lasts(outer.valid_until()) > LONG / 2);
-    // Past the first lease.
+    // The time is past the first lease.
     tokio::time::sleep(SHORT + SHORT / 4).await;
     assert!(!outer.is_lost());
     outer.unlock().await.unwrap();
 }
 
-/// Renewals go on, and keep no more than the watchdog's lease: what an inner hold leaves is the end that was promised.
+/// Renewals go on with the watchdog's lease. After an inner hold, the extended end remains.
 #[tokio::test]
 async fn a_renewed_hold_keeps_its_extended_lease() {
     let (_server, client) = bed().await;
@@ -94,14 +94,14 @@ async fn a_lost_hold_is_not_extended() {
     let lock = client.reentrant_lock("a").with_lease(LONG);
     let guard = lock.lock().await.unwrap();
     server.command::<()>(&["DEL", "a"]).await;
-    let told = guard.cancellation_token();
+    let token = guard.cancellation_token();
     let gone = guard.extend(LONG).await;
     let is_gone = |reason| matches!(reason, LostReason::Gone);
     assert!(
         matches!(gone, Err(Error::Lost { reason, .. }) if is_gone(reason)),
         "{gone:?}"
     );
-    assert!(told.is_cancelled() && guard.is_lost());
+    assert!(token.is_cancelled() && guard.is_lost());
     assert_eq!(server.command::<u32>(&["EXISTS", "a"]).await, 0);
 
     let lock = lock.with_lease(Duration::from_millis(50));
@@ -139,8 +139,8 @@ async fn a_silent_server_extends_nothing() {
 #[tokio::test]
 async fn a_group_is_extended_as_far_as_it_needs() {
     let (server, client) = bed().await;
-    let several = client.multi_lock(["a", "b"]).with_lease(LONG / 2);
-    let guard = several.lock().await.unwrap();
+    let group = client.multi_lock(["a", "b"]).with_lease(LONG / 2);
+    let guard = group.lock().await.unwrap();
     let before = guard.valid_until();
     guard.extend(LONG).await.unwrap();
     assert!(guard.valid_until() > before);

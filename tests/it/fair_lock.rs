@@ -1,4 +1,5 @@
-//! What only the fair lock does: its queue, the places in it, and what other clients leave there (pitfalls F).
+//! Tests of the fair lock only: its queue, the entries in it, and entries of other clients
+//! (pitfalls F).
 
 mod cost;
 mod giving_up;
@@ -14,17 +15,17 @@ use tokio::task::JoinHandle;
 
 use crate::witness::{SOON, Witness, done};
 
-/// The place of a waiter with [`brisk`] settings, in milliseconds: three poll floors.
+/// The lifetime of a queue entry with [`brisk`] settings, in milliseconds: three poll floors.
 const PLACE: i64 = 1500;
-/// What Redisson gives its waiters by default, in milliseconds.
+/// The lifetime of a queue entry of Redisson by default, in milliseconds.
 const PATIENCE: i64 = 300_000;
 
-/// Settings under which a place lasts for [`PLACE`].
+/// Settings with which an entry lasts for [`PLACE`].
 fn brisk() -> Config {
     crate::witness::polling(Duration::from_millis(500))
 }
 
-/// One fair lock, and all that stands in Redis for it.
+/// One fair lock and its keys.
 struct Line {
     witness: Witness,
     name: String,
@@ -47,13 +48,13 @@ impl Line {
         client.fair_lock(&self.name).owned_by(&Owner::new())
     }
 
-    /// A holder of its own client, whose settings matter to no other task.
+    /// A hold of a separate client, whose settings affect no other task.
     async fn held(&self) -> Guard<Fair> {
         let client = self.witness.a_client().await;
         self.lock(&client).lock().await.expect("the lock is free")
     }
 
-    /// The waiters, the next one first.
+    /// The entries of the queue, from the head.
     async fn waiting(&self) -> Vec<String> {
         self.witness.ask(&["LRANGE", &self.queue, "0", "-1"]).await
     }
@@ -69,7 +70,8 @@ impl Line {
             .await
     }
 
-    /// One more waits: returns its entry and its task once it has asked twice, before and after it listens.
+    /// Starts a waiter. Returns its entry and its task after two attempts, before and after it
+    /// subscribes.
     async fn join(&self, client: &LockClient) -> (String, Waiter) {
         self.join_with(client, |lock| async move { lock.lock().await })
             .await
@@ -90,19 +92,19 @@ impl Line {
         let task = tokio::spawn(wait(lock));
         self.witness.have_run(before + 2).await;
         self.witness.has_a_subscriber(&self.channel(&entry)).await;
-        eventually("the waiter has a place", SOON, async || {
+        eventually("the waiter has an entry", SOON, async || {
             self.waiting().await.contains(&entry)
         })
         .await;
         (entry, task)
     }
 
-    /// Where a waiter listens.
+    /// The channel of a waiter.
     fn channel(&self, entry: &str) -> String {
         format!("redisson_lock__channel:{{{}}}:{entry}", self.name)
     }
 
-    /// Puts a waiter of Redisson's at the end, whose place ends `lasts` from now; returns its entry.
+    /// Appends an entry of Redisson that expires in `lasts` ms, and returns it.
     async fn java_joins(&self, thread: u32, lasts: i64) -> String {
         let entry = format!("33333333-3333-4333-8333-333333333333:{thread}");
         let until = (self.witness.now().await + lasts).to_string();
@@ -114,7 +116,7 @@ impl Line {
         entry
     }
 
-    /// What Redisson does when a waiter of its own is granted the lock. Says whether it was.
+    /// Grants the lock to an entry as Redisson does, if it is free and the entry is the head.
     async fn java_enters(&self, entry: &str) -> bool {
         const ENTER: &str = "
             if redis.call('exists', KEYS[1]) == 1 or redis.call('lindex', KEYS[2], 0) ~= ARGV[1] then return 0 end
@@ -132,7 +134,8 @@ impl Line {
         self.witness.ask(&words).await
     }
 
-    /// What Redisson does when it gives the lock up: those at the head whose time is over go, and the next is told.
+    /// Releases the lock as Redisson does: removes expired entries at the head, and notifies the
+    /// next waiter.
     async fn java_leaves(&self) {
         const LEAVE: &str = "
             local time = redis.call('time')
@@ -160,9 +163,9 @@ impl Line {
 
 type Waiter = JoinHandle<Result<Guard<Fair>, redisson_lock::Error>>;
 
-/// The guard of a waiter that is to be inside soon.
+/// The guard of a waiter that acquires the lock soon.
 async fn inside(what: &str, waiter: Waiter) -> Guard<Fair> {
-    done(what, waiter).await.expect("it gets the lock")
+    done(what, waiter).await.expect("the lock is granted")
 }
 
 async fn unlock(guard: Guard<Fair>) {

@@ -1,4 +1,4 @@
-//! What only the fenced lock does: its tokens, and the counter that they come from.
+//! Tests of the fenced lock only: its tokens and their counter.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::witness::{
     Listener, NEVER, SOON, Witness, connect, done, let_pass, only_messages, polling, watched,
 };
 
-/// One fenced lock, and its counter.
+/// One fenced lock and its counter.
 struct Gate {
     witness: Witness,
     name: String,
@@ -36,7 +36,7 @@ impl Gate {
         self.witness.ask(&["GET", &self.counter]).await
     }
 
-    /// What one of Redisson's does: takes the lock and counts.
+    /// Acquires the lock as Redisson does, and returns the token.
     async fn java_enters(&self) -> i64 {
         let java = "33333333-3333-4333-8333-333333333333:1";
         let words = ["HSETNX", &self.name, java, "1"];
@@ -52,7 +52,8 @@ impl Gate {
     }
 }
 
-/// Redisson's multi-lock with a lease sets it on the counter as well: when it ran out, tokens would begin anew.
+/// Redisson's multi-lock sets its lease on the counter too. After its end, tokens would begin
+/// again.
 #[tokio::test]
 async fn p_m7_a_counter_that_was_given_a_lease_is_kept() {
     let gate = Gate::new().await;
@@ -86,11 +87,15 @@ async fn tokens_rise_over_holders_of_both_sides() {
         assert_eq!(token, last + 1, "round {round}");
         last = token;
     }
-    assert_eq!(gate.count().await, Some(last), "it outlives the lock");
+    assert_eq!(
+        gate.count().await,
+        Some(last),
+        "the counter outlives the lock"
+    );
     assert_eq!(gate.witness.pttl(&gate.counter).await, -1);
 }
 
-/// Every holder that waits gets a token of its own, in the order of the holds.
+/// Each waiter gets its own token, in the order of the holds.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tokens_rise_over_waiters() {
     let gate = Gate::new().await;
@@ -109,12 +114,12 @@ async fn tokens_rise_over_waiters() {
     }
     tokio::time::timeout(SOON, tasks.join_all())
         .await
-        .expect("all get in");
+        .expect("all waiters acquire the lock");
     let tokens = inside.lock().unwrap().clone();
     assert_eq!(tokens, (1..=20).collect::<Vec<_>>());
 }
 
-/// P-M6: Redisson's tokens rise when the owner enters again, so that its own earlier one looks out of date.
+/// P-M6: Redisson's tokens rise at a re-entry, so the owner's earlier token looks outdated.
 #[tokio::test]
 async fn p_m6_inner_holds_show_the_outer_ones_token() {
     let gate = Gate::new().await;
@@ -127,7 +132,7 @@ async fn p_m6_inner_holds_show_the_outer_ones_token() {
         [inner.token(), innermost.token(), outer.token()],
         [token; 3]
     );
-    // Redisson counts them too.
+    // Redisson raises the counter for inner holds too.
     assert_eq!(gate.count().await, Some(token + 2));
     assert_eq!(outer.unlock().await, Ok(Released::StillHeld { holds: 2 }));
     assert_eq!([inner.token(), innermost.token()], [token; 2]);
@@ -138,7 +143,8 @@ async fn p_m6_inner_holds_show_the_outer_ones_token() {
     assert_eq!(next.unlock().await, Ok(Released::Fully));
 }
 
-/// A separate GET may read a later owner's: a guard's token is that of its own hold, even when that is lost.
+/// A separate GET may read a later owner's token. A guard keeps the token of its own hold, even
+/// after a loss.
 #[tokio::test]
 async fn p_m6_a_lost_guard_keeps_its_own_token() {
     let gate = Gate::new().await;
@@ -153,7 +159,7 @@ async fn p_m6_a_lost_guard_keeps_its_own_token() {
     assert_eq!(later.unlock().await, Ok(Released::Fully));
 }
 
-/// A lost reply costs no second count, nor does the request.
+/// A lost reply or request raises the counter only once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lost_reply_is_not_counted_twice() {
     let gate = Gate::new().await;
@@ -182,7 +188,7 @@ async fn a_lost_reply_is_not_counted_twice() {
     assert_eq!(faults.lost_replies() + faults.lost_requests(), 40);
 }
 
-/// P-A7: Redisson takes "no expiry" for "acquired", and two are inside (seen).
+/// P-A7: Redisson takes "no expiry" for "acquired", so two owners hold the lock (measured).
 #[tokio::test]
 async fn p_a7_a_lock_without_expiry_is_held() {
     let gate = Gate::new().await;
@@ -202,7 +208,7 @@ async fn p_a7_a_lock_without_expiry_is_held() {
         Some(1),
         "no other acquisition was counted"
     );
-    // It polls; no message is to help.
+    // No message comes, so the waiter polls.
     let waiter = tokio::spawn(async move { lock.lock().await });
     gate.witness.server.reset_calls().await;
     gate.witness.have_run(3).await;
@@ -214,7 +220,8 @@ async fn p_a7_a_lock_without_expiry_is_held() {
     assert!(matches!(late, Err(Error::Lost { .. })), "{late:?}");
 }
 
-/// P-A13: Redisson's `lockAndGetToken(lease)` ignores its lease, and a contended lease grows a thousandfold.
+/// P-A13: Redisson's `lockAndGetToken(lease)` ignores its lease, and under contention multiplies it
+/// by a thousand.
 #[tokio::test]
 async fn p_a13_a_lease_is_the_lease_with_and_without_contention() {
     let gate = Gate::new().await;
@@ -247,13 +254,14 @@ async fn p_a13_a_lease_is_the_lease_with_and_without_contention() {
                 .unwrap()
         } else {
             let taken = done("the task holds the lock", trier.take().unwrap()).await;
-            taken.unwrap().expect("there is time")
+            taken.unwrap().expect("the lock is acquired in time")
         };
         assert_eq!(guard.unlock().await, Ok(Released::Fully));
     }
 }
 
-/// What stands at the counter's key is no count: nothing is granted, the answer says what is wrong, nothing is changed.
+/// The counter's key has other data: the lock is refused with an error that says so, and the data
+/// stays.
 #[tokio::test]
 async fn a_counter_of_another_type_is_refused_by_name_and_left_alone() {
     let gate = Gate::new().await;
@@ -277,7 +285,8 @@ async fn a_counter_of_another_type_is_refused_by_name_and_left_alone() {
     assert_eq!(guard.unlock().await, Ok(Released::Fully));
 }
 
-/// P-M7: tokens are only as durable as the counter. What goes with it starts anew; an inner hold shows the outer's still.
+/// P-M7: tokens live as long as the counter, and begin again after its loss. An inner hold still
+/// has the outer hold's token.
 #[tokio::test]
 async fn p_m7_a_counter_that_is_lost_starts_again() {
     let gate = Gate::new().await;
@@ -294,11 +303,11 @@ async fn p_m7_a_counter_that_is_lost_starts_again() {
     assert_eq!(
         lock.lock().await.unwrap().token(),
         2,
-        "1 went to the inner hold"
+        "the inner hold took token 1"
     );
 }
 
-/// A release is told where Redisson's waiters listen, once.
+/// A release is published once, on the channel of Redisson's waiters.
 #[tokio::test]
 async fn a_fenced_release_is_announced_once() {
     let gate = Gate::new().await;

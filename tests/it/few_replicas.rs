@@ -1,4 +1,5 @@
-//! A master that takes no writes because too few replicas follow it (`min-replicas-to-write`): it passes (P-T2).
+//! A master refuses writes while too few replicas follow it (`min-replicas-to-write`). The refusal
+//! is transient (P-T2).
 
 use std::time::Duration;
 
@@ -29,9 +30,11 @@ async fn p_t2_operations_refused_by_a_master_without_replicas_are_tried_again() 
     server.reset_calls().await;
     let waiting = tokio::spawn(async move { wanted.lock().await?.unlock().await });
     let releasing = tokio::spawn(guard.unlock());
-    eventually("both have tried", GENEROUS, async || {
-        server.calls().await.get("evalsha") >= Some(&4)
-    })
+    eventually(
+        "both operations are refused at least once",
+        GENEROUS,
+        async || server.calls().await.get("evalsha") >= Some(&4),
+    )
     .await;
     assert!(!waiting.is_finished());
 
@@ -41,7 +44,7 @@ async fn p_t2_operations_refused_by_a_master_without_replicas_are_tried_again() 
         .expect("the waiter acquires the lock");
     assert_eq!(entered.unwrap(), Ok(Released::Fully));
     let _ = releasing.await.unwrap();
-    eventually("what was released is free", GENEROUS, async || {
+    eventually("the released lock is free", GENEROUS, async || {
         !held.is_locked().await.unwrap()
     })
     .await;

@@ -1,4 +1,5 @@
-//! A lock that goes from task to task of one process: few scripts, no lost wake-ups, and turns for other clients.
+//! A lock that passes between the tasks of one process: few scripts, no lost notifications, and
+//! turns for other clients.
 
 use std::{
     sync::{
@@ -17,7 +18,7 @@ use tokio::{
 
 use crate::hazards::stage::{GENEROUS, PROMPT, Random, TEST_LIMIT, all_done, connect, woken_only};
 
-/// Tasks that take the lock over and over.
+/// Tasks that acquire the lock over and over.
 struct Crowd {
     tasks: JoinSet<()>,
     turns: Arc<AtomicU64>,
@@ -25,7 +26,7 @@ struct Crowd {
 }
 
 impl Crowd {
-    /// `tasks` of them, each with an owner of its own, that hold it for that long.
+    /// Starts `tasks`, each with its own owner, that hold the lock for `hold`.
     fn gather<K: Kind>(lock: &Lock<K>, tasks: usize, hold: Duration) -> Self {
         let mut crowd = Self {
             tasks: JoinSet::new(),
@@ -52,9 +53,9 @@ impl Crowd {
         self.turns.load(SeqCst)
     }
 
-    /// Waits until they have had so many turns, without a clock.
+    /// Waits until the tasks have had this many turns, without a clock.
     async fn has_had(&self, turns: u64) {
-        eventually("they have their turns", TEST_LIMIT, async || {
+        eventually("the tasks have their turns", TEST_LIMIT, async || {
             self.turns() >= turns
         })
         .await;
@@ -67,12 +68,12 @@ impl Crowd {
     }
 }
 
-/// Mostly unlocks.
+/// Drops one guard in ten, and unlocks the rest.
 async fn drop_or_unlock<K: Kind>(guard: Guard<K>, turn: u64) {
     if turn.is_multiple_of(10) {
         drop(guard);
     } else {
-        // Through a proxy that breaks connections, the lease may be all that ends it.
+        // Behind a proxy that breaks connections, only the lease may end the hold.
         let _ = guard.unlock().await;
     }
 }
@@ -86,7 +87,8 @@ async fn turn_within_the_hand_off_window_costs_no_script() {
     costs_scripts(&server, config, LockClient::simple_lock, 0.2).await;
 }
 
-/// A release, and the next task's acquisition behind it: for locks with a token, and with a hand-off window of zero.
+/// Each turn costs a release and an acquisition: for locks with a token, and for hand-off windows
+/// of zero.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn turn_without_a_hand_off_window_costs_two_scripts() {
     let server = Server::start().await;
@@ -116,77 +118,82 @@ async fn costs_scripts<K: Kind>(
     assert!(each <= most, "{each} scripts per turn");
 }
 
-/// One asks for all waiters.
+/// The head of the local queue sends the requests for all waiters.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_task_of_a_client_asks_for_all_that_arrive_together() {
+async fn one_task_of_a_client_sends_the_requests_of_all_waiters() {
     const TASKS: u64 = 1_000;
     let server = Server::start().await;
-    let others = connect(&server.url(), woken_only()).await;
-    let us = connect(&server.url(), woken_only()).await;
+    let holder_client = connect(&server.url(), woken_only()).await;
+    let client = connect(&server.url(), woken_only()).await;
     let name = unique_name("together");
-    let theirs = others.reentrant_lock(&name).lock().await.expect("free");
-    let before = tries(&server).await;
-    let crowd = Comers::gather(&us.reentrant_lock(&name), TASKS);
+    let guard = holder_client
+        .reentrant_lock(&name)
+        .lock()
+        .await
+        .expect("free");
+    let before = attempts(&server).await;
+    let crowd = Arrivals::gather(&client.reentrant_lock(&name), TASKS);
     eventually("a task waits", GENEROUS, async || {
-        tries(&server).await >= before + 2
+        attempts(&server).await >= before + 2
     })
     .await;
-    crowd.are_let_in_after(theirs).await;
-    let tries = tries(&server).await - before;
-    println!("{tries} tries of {TASKS} who come together");
-    // Rows last for 2 ms; and on a busy machine, the task that is to ask is not always polled in time.
-    assert!(tries <= TASKS / 10, "{tries} tries");
+    crowd.acquire_after(guard).await;
+    let attempts = attempts(&server).await - before;
+    println!("{attempts} attempts of {TASKS} tasks that arrive together");
+    // A hand-off window lasts 2 ms. On a busy machine the asker is not always polled in time.
+    assert!(attempts <= TASKS / 10, "{attempts} attempts");
 }
 
-/// Tries may share a script. Each asks for the lease that is left.
-async fn tries(server: &Server) -> u64 {
+/// Counts attempts. Several may share a script, but each runs one PTTL.
+async fn attempts(server: &Server) -> u64 {
     let calls = server.calls().await;
     calls.get("pttl").copied().unwrap_or(0)
 }
 
-/// Tasks that take the lock once.
-struct Comers {
+/// Tasks that acquire the lock once.
+struct Arrivals {
     tasks: JoinSet<()>,
     come: Arc<AtomicU64>,
     over: Arc<AtomicU64>,
 }
 
-impl Comers {
+impl Arrivals {
     fn gather<K: Kind>(lock: &Lock<K>, tasks: u64) -> Self {
-        let mut comers = Self {
+        let mut arrivals = Self {
             tasks: JoinSet::new(),
             come: Arc::default(),
             over: Arc::default(),
         };
         for _ in 0..tasks {
-            let (lock, come, over) = (lock.clone(), comers.come.clone(), comers.over.clone());
-            comers.tasks.spawn(async move {
+            let (lock, come, over) = (lock.clone(), arrivals.come.clone(), arrivals.over.clone());
+            arrivals.tasks.spawn(async move {
                 come.fetch_add(1, SeqCst);
                 let guard = lock.lock().await.expect("the waiter acquires the lock");
                 over.fetch_add(1, SeqCst);
                 let _ = guard.unlock().await.expect("the lock is held");
             });
         }
-        comers
+        arrivals
     }
 
-    async fn are_let_in_after<K: Kind>(self, holder: Guard<K>) {
+    async fn acquire_after<K: Kind>(self, holder: Guard<K>) {
         let tasks = self.tasks.len() as u64;
-        eventually("all have come", GENEROUS, async || {
+        eventually("all tasks have arrived", GENEROUS, async || {
             self.come.load(SeqCst) == tasks
         })
         .await;
         assert_eq!(self.over.load(SeqCst), 0);
         let _ = holder.unlock().await.expect("the lock is held");
-        let let_in = timeout(GENEROUS, self.tasks.join_all()).await;
-        let_in.expect("all are let in");
+        let acquired = timeout(GENEROUS, self.tasks.join_all()).await;
+        acquired.expect("all tasks acquire the lock");
         assert_eq!(self.over.load(SeqCst), tasks);
     }
 }
 
-/// Connections that break between a release and the try behind it, with the message or without: no poll comes to help.
+/// Connections break between a release and the next attempt, with or without the message. No poll
+/// helps.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn cut_connections_cost_a_crowd_no_wake_up() {
+async fn cut_connections_lose_no_notification() {
     const CUTS: u64 = 40;
     let server = Server::start().await;
     let proxy = Proxy::start(server.port()).await;
@@ -208,14 +215,16 @@ async fn cut_connections_cost_a_crowd_no_wake_up() {
     crowd.goes_home().await;
 }
 
-/// A foreign client comes too late after each release, as long as a task of this process is told of it at once: from afar always.
+/// The other client is far away. Without yields it comes too late after each release, because a
+/// task of the near client is notified at once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn another_process_has_its_share_beside_a_crowd() {
     const CROWD: u64 = 16;
     const TURNS: u64 = 10;
-    /// Long beside the moment for which the lock is free, or a task that comes at any time would often meet it.
+    /// Long compared to the time for which the lock is free. Otherwise an attempt at a random time
+    /// would often find it free.
     const HOLD: Duration = Duration::from_millis(3);
-    /// At least a third of the fair share, which is one in 17.
+    /// A third of the fair share, which is one turn in 17.
     const MOST: u64 = 3 * (CROWD + 1) * TURNS;
     let server = Server::start().await;
     let name = unique_name("share");
@@ -223,30 +232,30 @@ async fn another_process_has_its_share_beside_a_crowd() {
         Proxy::start(server.port()).await,
         Proxy::start(server.port()).await,
     );
-    let us = connect(&near.url(), woken_only()).await;
-    let others = connect(&far.url(), woken_only()).await;
+    let near_client = connect(&near.url(), woken_only()).await;
+    let far_client = connect(&far.url(), woken_only()).await;
     for proxy in [&near, &far] {
         proxy.faults().delay(Duration::from_millis(4));
     }
-    let crowd = Crowd::gather(&us.reentrant_lock(&name), CROWD as usize, HOLD);
+    let crowd = Crowd::gather(&near_client.reentrant_lock(&name), CROWD as usize, HOLD);
     crowd.has_had(2 * CROWD).await;
-    let lone = Crowd::gather(&others.reentrant_lock(&name), 1, HOLD);
+    let lone = Crowd::gather(&far_client.reentrant_lock(&name), 1, HOLD);
     let before = crowd.turns();
-    eventually("they have their turns", TEST_LIMIT, async || {
+    eventually("the lone task has its turns", TEST_LIMIT, async || {
         lone.turns() >= TURNS || crowd.turns() - before > MOST
     })
     .await;
-    let (theirs, own) = (crowd.turns() - before, lone.turns());
-    println!("{own} turns beside {theirs} of a crowd of {CROWD}");
+    let (of_crowd, own) = (crowd.turns() - before, lone.turns());
+    println!("{own} turns beside {of_crowd} of a crowd of {CROWD}");
     lone.goes_home().await;
     crowd.goes_home().await;
     // Turns are counted by clients.
-    assert!(2 * theirs >= own, "the crowd has turns, too");
-    assert!(own >= TURNS, "{own} turns beside {theirs}");
+    assert!(2 * of_crowd >= own, "the crowd has turns too");
+    assert!(own >= TURNS, "{own} turns beside {of_crowd}");
 }
 
-/// The next one's try is on its way when the client closes: what it is granted is given back before the client has closed,
-/// and no hold stays behind that the report does not name.
+/// The next waiter's request is under way when the client closes. Its hold is released before
+/// `shutdown` returns, and the report omits no hold.
 #[tokio::test]
 async fn a_hold_granted_while_the_client_closes_is_released() {
     let server = Server::start().await;
@@ -254,20 +263,20 @@ async fn a_hold_granted_while_the_client_closes_is_released() {
     let client = connect(&proxy.url(), woken_only()).await;
     let name = unique_name("closing");
     let lock = client.reentrant_lock(&name);
-    // From now on the server knows the scripts.
+    // From now on the server caches the scripts.
     let once = lock.lock().await.expect("the lock is free");
     once.unlock().await.expect("the lock is held");
     let first = lock.lock().await.expect("the lock is free");
     let holders = async || -> Vec<String> { server.command(&["HKEYS", &name]).await };
     let held_by = holders().await;
     let mut waiter = tokio::spawn(async move { lock.lock().await.map(drop) });
-    // The hand-off window is over by then: the next task asks behind the release.
+    // The hand-off window is over by now: the next task sends its request after the release.
     let waits = timeout(Duration::from_millis(10), &mut waiter).await;
     assert!(waits.is_err(), "the task waits");
     proxy.faults().stall_replies(true);
     let release = tokio::spawn(first.unlock());
     eventually(
-        "the next one has it, and does not know",
+        "the next owner has the lock, and its client has no reply yet",
         GENEROUS,
         async || {
             let now = holders().await;
@@ -285,16 +294,19 @@ async fn a_hold_granted_while_the_client_closes_is_released() {
     })
     .await;
     proxy.faults().stall_replies(false);
-    let report = timeout(GENEROUS, closing).await.expect("it closes");
-    assert_eq!(report.expect("it does not panic").unreleased, []);
-    assert_eq!(waiter.await.expect("it does not panic"), Err(Error::Closed));
+    let report = timeout(GENEROUS, closing).await.expect("the client closes");
+    assert_eq!(report.expect("the task does not panic").unreleased, []);
+    assert_eq!(
+        waiter.await.expect("the task does not panic"),
+        Err(Error::Closed)
+    );
     assert_eq!(holders().await, [""; 0]);
-    let _ = release.await.expect("it does not panic");
+    let _ = release.await.expect("the task does not panic");
 }
 
-/// In a crowd in which many do not wait for long.
+/// Two thirds of the tasks time out early.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn waiters_that_give_up_cost_a_crowd_no_wake_up() {
+async fn waiters_that_time_out_lose_no_notification() {
     const TASKS: usize = 24;
     const TURNS: usize = 200;
     let server = Server::start().await;
@@ -317,8 +329,8 @@ async fn waiters_that_give_up_cost_a_crowd_no_wake_up() {
                     assert!(task % 3 > 0, "the task does not acquire the lock");
                     continue;
                 };
-                let guard = guard.expect("it waits as long as it takes");
-                assert!(!inside.swap(true, SeqCst), "two are inside");
+                let guard = guard.expect("no error");
+                assert!(!inside.swap(true, SeqCst), "two tasks are inside");
                 inside.store(false, SeqCst);
                 match turns % 4 {
                     0 => drop(guard),

@@ -1,8 +1,9 @@
-//! What goes wrong between a lock and its server, on purpose: lost replies, cut connections, stopped servers and
-//! processes, dropped and forgotten futures. The names of the tests carry the pitfalls that they stand for.
+//! Faults between a lock and its server: lost replies, cut connections, stopped servers and
+//! processes, dropped and forgotten futures. Test names begin with the pitfalls that they cover
+//! (docs/pitfalls.md).
 //!
-//! A scenario is written once, for any kind of lock. What takes moments runs for every kind that it applies to, what
-//! takes long for four that differ in their data: see the end.
+//! Each scenario is written once, for any kind of lock. A short scenario runs for every kind that
+//! it applies to. A long one runs for a few kinds whose data differ (see the end of this file).
 
 mod connections;
 mod drops;
@@ -24,67 +25,67 @@ macro_rules! hazards {
             $(mod $trait { hazards! { @$trait $subject } })+
         }
     };
-    // Short ones.
+    // Short scenarios.
     (@every $subject:ident) => {
         hazards! { @tests $subject;
-            connections: many_cuts_while_locks_are_taken refused_connections_are_tried_again_until_they_are_not
-                a_server_that_became_a_replica_is_left;
+            connections: many_cuts_while_locks_are_taken refused_connections_are_retried_until_one_succeeds
+                the_client_leaves_a_server_that_became_a_replica;
             drops: p_a3_futures_dropped_leave_nothing p_a2_a_hold_granted_to_a_timed_out_attempt_is_released;
             losses: p_a1_p_a5_five_percent_of_replies_are_lost five_percent_of_requests_are_lost
                 requests_and_replies_are_lost_and_late p_a1_a_lost_acquire_counts_once p_a5_a_lost_unlock_is_no_loss
                 p_a5_a_lost_unlock_of_a_leaked_hold_is_no_loss p_a5_an_unlock_sent_again_leaves_the_next_holder_alone;
             outages: a_server_that_starts_over_empty_is_noticed_at_once
-                a_hold_is_never_believed_in_once_its_key_has_expired
+                a_hold_is_lost_before_its_key_expires
                 p_a11_a_short_attempt_ends_in_time_and_its_late_grant_is_released;
-            permissions: p_fr7_refused_subscriptions_mix_nothing_up p_a10_out_of_memory_holds_are_renewed_and_released;
-            renewals: a_lost_look_after_a_reconnection_is_repeated p_a4_a_late_release_spares_the_next_hold;
-            starvation: an_owner_that_drops_and_locks_again_lets_the_rest_in;
-            starving: forgotten_futures_hold_no_other_task_up;
+            permissions: p_fr7_refused_subscriptions_shift_no_replies p_a10_out_of_memory_holds_are_renewed_and_released;
+            renewals: a_lost_verification_after_a_reconnection_is_repeated p_a4_a_late_release_spares_the_next_hold;
+            starvation: an_owner_that_drops_and_locks_again_does_not_starve_another;
+            starving: unpolled_futures_delay_no_other_task;
         }
     };
-    // The holder may take it again.
+    // Kinds with re-entry.
     (@reentrant $subject:ident) => {
         hazards! { @tests $subject;
-            drops: p_a2_a_dropped_inner_hold_is_given_back_and_the_outer_one_stays
-                p_r8_an_inner_hold_given_back_in_doubt_leaves_the_outer_its_lease;
+            drops: p_a2_a_dropped_inner_hold_is_released_and_the_outer_one_stays
+                p_r8_the_release_of_an_unanswered_inner_hold_keeps_the_outer_lease;
             losses: p_a1_p_a5_nested_holds_are_counted_once;
             starvation: an_unanswered_inner_release_ends_the_outer_hold_in_time;
         }
     };
-    // Waiters listen for the release.
+    // Kinds whose waiters subscribe to the release.
     (@listening $subject:ident) => {
         hazards! { @tests $subject;
             connections: p_w4_both_connections_are_killed_while_waiting
                 p_w4_the_scripts_connection_is_killed_while_waiting
                 p_w4_the_subscriptions_connection_is_killed_while_waiting;
             drops: p_a3_dropped_waiters_leave_no_subscription;
-            permissions: one_refused_channel_leaves_the_rest_their_messages a_server_without_resp3_wakes_waiters_too;
-            starving: a_forgotten_waiter_holds_the_rest_up_for_a_poll_at_most;
+            permissions: one_refused_channel_does_not_stop_messages_on_other_channels a_server_without_resp3_wakes_waiters_too;
+            starving: an_unpolled_waiter_delays_other_waiters_for_one_poll_at_most;
             waking: p_w5_two_waiters_of_one_process_are_both_woken
-                p_w3_a_woken_waiter_that_gives_up_passes_the_wake_up_on
-                p_w3_a_patient_waiter_among_impatient_ones_gets_in;
+                p_w3_a_notified_waiter_that_is_dropped_passes_the_notification_on
+                p_w3_waiters_that_time_out_take_no_notification_from_a_live_one;
         }
     };
-    // Every release is announced, with or without a waiter.
+    // Kinds that announce every release, with or without a waiter.
     (@announced $subject:ident) => {
         hazards! { @tests $subject;
             permissions: p_a9_a_user_without_channels_gets_an_error_and_takes_nothing;
         }
     };
-    // Waiters listen to one channel, not each to its own.
+    // Kinds whose waiters share one channel.
     (@one_channel $subject:ident) => {
         hazards! { @tests $subject;
             permissions: a_refused_channel_costs_a_connection_once;
         }
     };
-    // Waiters ask seldom, as they are sure to be told.
+    // Kinds whose waiters poll seldom, because a message is sure to reach them.
     (@patient $subject:ident) => {
         hazards! { @tests $subject;
             starvation: p_w9_a_hand_off_costs_a_few_attempts_however_many_tasks_wait;
             waking: p_a7_a_key_without_expiry_is_polled;
         }
     };
-    // Long ones.
+    // Long scenarios.
     (@slow $subject:ident) => {
         hazards! { @tests $subject;
             connections: p_t1_scripts_are_flushed_in_a_loop;
@@ -93,29 +94,29 @@ macro_rules! hazards {
                 a_server_stopped_for_more_than_a_lease_costs_the_hold a_partition_ends_the_hold_before_the_server_does
                 requests_that_arrive_after_a_stall_do_no_harm;
             permissions: p_r1_refused_renewals_are_tried_again;
-            renewals: p_r1_bad_entries_cost_no_other_lock_a_renewal p_r1_lost_renewals_are_sent_again
-                p_r2_a_renewal_that_races_a_release_revives_nothing;
+            renewals: p_r1_overwritten_locks_do_not_stop_other_renewals p_r1_lost_renewals_are_sent_again
+                p_r2_a_renewal_that_races_a_release_restores_no_hold;
             starving: p_r9_after_a_blocked_runtime_the_loss_is_seen_first
-                p_r9_a_body_that_blocked_its_runtime_goes_no_further a_short_block_costs_no_hold;
-            waking: p_w11_with_every_message_muted_waiters_poll p_w4_newcomers_do_not_put_off_a_waiters_poll
+                p_r9_run_stops_a_body_that_blocked_past_its_lease a_short_block_costs_no_hold;
+            waking: p_w11_with_every_message_muted_waiters_poll p_w4_newcomers_do_not_delay_a_waiters_poll
                 p_w9_five_hundred_names_take_one_connection
-                p_f2_leases_about_to_end_are_not_asked_for_in_a_hot_loop;
+                p_f2_short_remaining_leases_cause_no_hot_loop;
             processes: p_r9_a_stopped_process_sees_its_loss_first p_r9_a_late_unlock_harms_no_successor
                 a_killed_holder_is_followed_when_its_lease_ends;
         }
     };
     (@slow_reentrant $subject:ident) => {
         hazards! { @tests $subject;
-            starving: a_forgotten_inner_lock_leaves_the_outer_hold_its_renewal
-                a_forgotten_inner_unlock_leaves_the_outer_hold_its_renewal;
+            starving: an_unpolled_inner_lock_does_not_stop_the_outer_holds_renewal
+                an_unpolled_inner_unlock_does_not_stop_the_outer_holds_renewal;
         }
     };
-    // The longest, or those that do not depend on the kind.
+    // The longest scenarios, and those that do not depend on the kind.
     (@once $subject:ident) => {
         hazards! { @tests $subject;
             drops: p_a3_a_thousand_futures_dropped_leave_no_renewal;
             losses: p_a1_p_a5_five_percent_of_many_replies_are_lost five_percent_of_many_requests_are_lost;
-            outages: a_server_stopped_for_longer_than_a_ping_costs_nothing p_t2_a_busy_server_is_waited_for;
+            outages: a_server_stopped_for_longer_than_a_ping_costs_nothing p_t2_operations_wait_for_a_busy_server;
             processes: p_w9_a_hundred_waiters_in_four_processes_cost_few_scripts;
         }
     };

@@ -1,9 +1,10 @@
-//! Random histories: eight tasks of three clients do all that can be done with locks of one kind, on a server that is
-//! disturbed by chance, and write down what they see; an oracle says whether locks that keep their word can look so.
+//! Random histories: eight tasks of three clients run all operations on locks of one kind, on a
+//! server with random faults. They record what they see, and an oracle checks that correct locks
+//! can look like this.
 //!
-//! `HISTORY_SEED=<number>` repeats the same operations and disturbances (though not the same timing), and
-//! `HISTORY_SECONDS=<number>` sets how long a history lasts: `make soak` runs long ones. A failure prints its seed, the
-//! rule that was broken, and what led there. The oracle is seen failing in `oracle_tests.rs`.
+//! `HISTORY_SEED=<number>` repeats the operations and faults, but not the timing.
+//! `HISTORY_SECONDS=<number>` sets the length: `make soak` runs long histories. A failure prints
+//! its seed, the broken rule and the events before it. `oracle_tests.rs` tests the oracle.
 //!
 //! A new kind is a [`Subject`](subjects::Subject) and one line at the end.
 
@@ -34,17 +35,17 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-/// Holds that make a history worth judging.
+/// The holds after which a history may end.
 const MANY: u64 = 200;
 const ACTORS: usize = 8;
 const CLIENTS: usize = 3;
 const NAMES: usize = 2;
-/// For groups, which may be of all of them.
+/// The names of a group, which may contain all of them.
 const GROUPED: usize = 3;
-/// For what happens at once, as opposed to after a lease of 30 s.
+/// The limit for steps that do not wait for a lease of 30 s.
 const PROMPT: Duration = Duration::from_secs(10);
 
-/// The seed of a history, from `HISTORY_SEED` or new; it is shown when the test fails.
+/// The seed of a history, from `HISTORY_SEED` or new. A failed test shows it.
 fn seed() -> u64 {
     let given = std::env::var("HISTORY_SEED").ok();
     let seed = given.map_or_else(
@@ -55,14 +56,14 @@ fn seed() -> u64 {
     seed
 }
 
-/// How long a history lasts: two seconds, or `HISTORY_SECONDS`.
+/// The length of a history: two seconds, or `HISTORY_SECONDS`.
 fn length() -> Duration {
     let given = std::env::var("HISTORY_SECONDS").ok();
     let seconds = given.map(|seconds| seconds.parse().expect("HISTORY_SECONDS is a number"));
     Duration::from_secs(seconds.unwrap_or(2))
 }
 
-/// The server of one history, and the clients, each behind a proxy of its own.
+/// The server of one history and its clients, each behind its own proxy.
 struct Stage {
     server: Server,
     proxies: Vec<Proxy>,
@@ -87,7 +88,7 @@ impl Stage {
         }
     }
 
-    /// All has been given back: no lock, no subscription, no connection.
+    /// Fails if a lock, a subscription or a connection is left.
     async fn is_left_clean(&self, within: Duration) {
         eventually("no lock is left", within, async || {
             let keys: Vec<String> = self.server.command(&["KEYS", "*"]).await;
@@ -151,27 +152,27 @@ async fn history(subject: Subject, profile: Profile) {
     }
     let all = timeout(length() + 5 * PATIENCE, tasks.join_all()).await;
     let tally = judged(&scene);
-    all.expect("all actors come to their end");
-    assert!(tally.entered > 50, "not much happened: {tally:?}");
-    // What is left unreleased under such conditions ends with its lease.
+    all.expect("all actors end in time");
+    assert!(tally.entered > 50, "too few holds: {tally:?}");
+    // A hold that is left unreleased under faults ends with its lease.
     let lease = profile
         .disturbed
         .map_or(Duration::ZERO, |_| profile.watchdog_lease);
     stage.is_left_clean(PROMPT + lease).await;
 }
 
-/// Plays a history of lines, and judges it.
+/// Plays a history of queues, and judges it.
 async fn lines(subject: Subject) {
     let random = Rng::with_seed(seed());
     let stage = Stage::new(&profiles::CALM).await;
     let scene = scene(subject, profiles::CALM);
     queue::lines(&scene, &stage.clients, stage.server.admin().await, random).await;
     let tally = judged(&scene);
-    assert!(tally.ordered > 50, "not much happened: {tally:?}");
+    assert!(tally.ordered > 50, "too few ordered holds: {tally:?}");
     stage.is_left_clean(PROMPT).await;
 }
 
-/// What the oracle says.
+/// The oracle's result.
 fn judged(scene: &Scene) -> Tally {
     let events = scene.log.events();
     let rules = Rules {

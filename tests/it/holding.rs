@@ -1,11 +1,11 @@
-//! What a client says of itself and of what it holds.
+//! The client's reports about itself and its holds.
 
 use std::time::Duration;
 
 use redisson_lock::{Config, Durability, Error, Guard, LockClient, Owner, blocking, kind};
 use testbed::{Clustered, Server, eventually};
 
-/// For what should be a matter of milliseconds.
+/// The limit for steps that take milliseconds.
 const SOON: Duration = Duration::from_secs(20);
 
 #[tokio::test]
@@ -41,14 +41,14 @@ async fn a_client_lists_its_holds_with_their_validity() {
         (b.clone(), other, 1),
     ];
     assert_eq!(listed(), all);
-    // As the server shows it.
+    // The server shows the same owner.
     let shown = client.holds()[0].owner.to_string();
     assert_eq!(server.command::<u32>(&["HGET", "app:a", &shown]).await, 2);
     inner.leak();
     assert_eq!(listed(), all);
     drop(first);
     assert_eq!(listed(), [(a.clone(), one, 2), (b.clone(), other, 1)]);
-    // Lost, as soon as the client hears of it.
+    // The client removes a lost hold once it learns of the loss.
     client
         .read_write_lock("b")
         .read()
@@ -61,7 +61,7 @@ async fn a_client_lists_its_holds_with_their_validity() {
     eventually("all is released", SOON, async || client.holds().is_empty()).await;
 }
 
-/// A hold that is passed on within the client begins anew.
+/// A hand-off within the client starts a new hold.
 #[tokio::test]
 async fn a_hold_belongs_to_its_own_owner() {
     let server = Server::start().await;
@@ -92,13 +92,22 @@ async fn a_client_knows_whether_it_is_connected() {
     let client = builder.build().await.unwrap();
     assert!(client.is_connected());
     server.kill();
-    eventually("it is not", SOON, async || !client.is_connected()).await;
+    eventually("the client is not connected", SOON, async || {
+        !client.is_connected()
+    })
+    .await;
     server.restart().await;
-    eventually("it is again", SOON, async || client.is_connected()).await;
+    eventually("the client is connected again", SOON, async || {
+        client.is_connected()
+    })
+    .await;
 
     let cluster = Clustered::start().await;
     let client = LockClient::connect(cluster.url()).await.unwrap();
-    eventually("to all masters", SOON, async || client.is_connected()).await;
+    eventually("the client is connected to all masters", SOON, async || {
+        client.is_connected()
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -119,7 +128,7 @@ async fn the_blocking_client_lists_its_holds_too() {
     tokio::task::spawn_blocking(program).await.unwrap();
 }
 
-/// The question of callers: go on, try again, or give up?
+/// Callers ask whether to go on, retry or give up.
 #[tokio::test]
 async fn an_error_says_what_to_do() {
     let server = Server::start().await;
@@ -191,12 +200,12 @@ async fn a_server_shows_which_client_a_connection_is_of() {
             .build()
     };
     let client = building("orders").await.unwrap();
-    // Which is the first part of every owner of it.
+    // The client's id is the first part of each of its owners.
     let guard = client.reentrant_lock("a").lock().await.unwrap();
     let held: Vec<String> = server.command(&["HKEYS", "a"]).await;
     let id = held[0].split(':').next().unwrap();
     let shown = [format!("orders/{id}"), format!("orders/{id}")];
-    eventually("the old ones have gone", SOON, async || {
+    eventually("the old connections are closed", SOON, async || {
         names(&server).await == shown
     })
     .await;

@@ -1,5 +1,5 @@
-//! Peers that are broken or hostile, and servers that refuse: nothing of theirs ends the process, runs a command, shows
-//! a password or makes a client storm. docs/testing.md has the table.
+//! Broken or hostile peers, and servers that refuse. None of them ends the process, runs a command,
+//! reveals a password or makes a client reconnect in a storm. docs/testing.md has the table.
 
 mod directions;
 mod impostor;
@@ -19,7 +19,8 @@ use crate::hazards::stage::why;
 
 const SOON: Duration = Duration::from_secs(20);
 
-/// Everything that Redis accepts as a password, and much that URLs, shells and protocols have a meaning for.
+/// Passwords that Redis accepts, many with characters that URLs, shells or protocols treat
+/// specially.
 const PASSWORDS: [&str; 16] = [
     "plain",
     "with space",
@@ -75,7 +76,7 @@ async fn credentials_arrive_as_they_are_and_run_nothing() {
             );
         }
         let keys: u32 = server.command(&["DBSIZE"]).await;
-        assert_eq!(keys, 0, "a password was run");
+        assert_eq!(keys, 0, "a password ran as a command");
     }
 }
 
@@ -89,8 +90,8 @@ async fn a_url_without_a_password_differs_from_one_with_an_empty_password() {
         .await
         .unwrap();
     assert!(client.reentrant_lock("a").try_lock().await.is_ok());
-    let who: String = server.command(&["CLIENT", "LIST"]).await;
-    assert_eq!(who.matches("user=app").count(), 2, "{who}");
+    let clients: String = server.command(&["CLIENT", "LIST"]).await;
+    assert_eq!(clients.matches("user=app").count(), 2, "{clients}");
     let error = LockClient::connect(&format!("redis://nosuchuser@{at}")).await;
     assert!(matches!(error, Err(Error::Config { .. })));
 }
@@ -106,7 +107,7 @@ async fn a_database_with_a_large_number_works() {
     let _ = guard.unlock().await.unwrap();
 }
 
-/// Garbage of all sorts: nested without end, longer than any memory, truncated, misplaced.
+/// Malformed replies: nested without end, longer than any memory, truncated or misplaced.
 fn garbage() -> Vec<Vec<u8>> {
     let texts: [&[u8]; 16] = [
         b"$2147483647\r\n",
@@ -134,19 +135,19 @@ fn garbage() -> Vec<Vec<u8>> {
 }
 
 #[tokio::test]
-async fn garbage_at_the_handshake_ends_nothing_but_the_attempt() {
+async fn garbage_at_the_handshake_fails_only_the_attempt() {
     for garbage in garbage() {
         let shown = String::from_utf8_lossy(&garbage[..garbage.len().min(30)]).into_owned();
         let peer = Impostor::start(None, move |_| Fate::Answer(garbage.clone())).await;
         let error = within(LockClient::connect(&peer.url())).await.unwrap_err();
-        let told = matches!(error, Error::Unavailable { .. } | Error::Redis { .. });
-        assert!(told, "{shown:?}: {error:?}");
+        let is_expected = matches!(error, Error::Unavailable { .. } | Error::Redis { .. });
+        assert!(is_expected, "{shown:?}: {error:?}");
         assert!(crate::in_full(&error).len() < 500, "{shown:?}: {error}");
     }
 }
 
 #[tokio::test]
-async fn garbage_in_place_of_an_answer_ends_nothing_but_the_connection() {
+async fn garbage_instead_of_a_reply_ends_only_the_connection() {
     let server = Server::start().await;
     for garbage in garbage() {
         let shown = String::from_utf8_lossy(&garbage[..garbage.len().min(30)]).into_owned();
@@ -160,8 +161,8 @@ async fn garbage_in_place_of_an_answer_ends_nothing_but_the_connection() {
         let builder = LockClient::builder().url(peer.url()).config(config);
         let client = builder.build().await.unwrap();
         let tried = within(client.reentrant_lock("a").try_lock()).await;
-        let told = matches!(tried, Err(Error::Unavailable { .. } | Error::Redis { .. }));
-        assert!(told, "{shown:?}: {tried:?}");
+        let is_expected = matches!(tried, Err(Error::Unavailable { .. } | Error::Redis { .. }));
+        assert!(is_expected, "{shown:?}: {tried:?}");
     }
     assert_eq!(server.command::<u32>(&["DBSIZE"]).await, 0);
 }
@@ -187,12 +188,12 @@ async fn an_endless_string_takes_no_memory() {
     let before = memory();
     let error = within(LockClient::connect(&peer.url())).await.unwrap_err();
     assert!(crate::in_full(&error).contains("larger than"), "{error}");
-    // The answer itself is in this process, up to four times while the impostor makes it.
+    // The reply itself is in this process, up to four times while the impostor builds it.
     let grown = memory().saturating_sub(before);
     assert!(grown < 500 << 20, "{grown} bytes");
 }
 
-/// What an old server, or one that has renamed its commands, says to a command that it does not know.
+/// The reply of an old server, or of one with renamed commands, to an unknown command.
 fn echo(words: &[&[u8]]) -> Fate {
     let mut text = String::from("-ERR unknown command '");
     text += &String::from_utf8_lossy(words[0]);
@@ -228,7 +229,7 @@ async fn no_log_and_no_error_shows_a_password() {
             }
         }
     }
-    // A proxy with words of its own.
+    // A proxy with error messages of its own.
     let proxy = |words: &[&[u8]]| match words[0] {
         b"HELLO" => echo(words),
         b"AUTH" => Fate::text(&format!(
@@ -248,7 +249,7 @@ async fn no_log_and_no_error_shows_a_password() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_full_is_unavailable_and_says_so() {
+async fn a_full_server_is_reported_as_unavailable() {
     let server = Server::start().await;
     let mut admin = server.admin().await;
     let mut set = redis::cmd("CONFIG");
@@ -293,7 +294,7 @@ async fn the_cause_reaches_the_caller() {
         .query_async(&mut admin)
         .await
         .unwrap();
-    let told = async || {
+    let is_reported = async || {
         let errors = [lock.try_lock().await.err(), lock.is_locked().await.err()];
         errors.iter().all(|error| {
             let error = error
@@ -307,7 +308,7 @@ async fn the_cause_reaches_the_caller() {
             })
         })
     };
-    eventually("the password is named", SOON, told).await;
+    eventually("the error names the password", SOON, is_reported).await;
 
     for message in [
         "LOADING dataset",
@@ -328,15 +329,11 @@ async fn the_cause_reaches_the_caller() {
             let why = why(&error.expect("the call is refused"));
             assert!(why.contains(message), "{message}: {why}");
         }
-        assert_eq!(
-            peer.connections(),
-            2,
-            "{message} is an answer, not the end of a connection"
-        );
+        assert_eq!(peer.connections(), 2, "{message} must not end a connection");
     }
 }
 
-/// A lock of a foreign owner, and a client that waits for it.
+/// Holds the lock `held` and starts a client that waits for it.
 async fn waits_for_a_held_lock(url: &str, server: &Server) -> tokio::task::JoinHandle<()> {
     let holder = LockClient::connect(&server.url()).await.unwrap();
     holder.reentrant_lock("held").lock().await.unwrap().leak();
@@ -359,7 +356,7 @@ async fn a_server_that_closes_on_a_command_is_not_stormed() {
         });
         let peer = peer.await;
         let waiter = waits_for_a_held_lock(&peer.url(), &server).await;
-        // The pauses have grown to their longest by then.
+        // By now the pauses between connections have their greatest length.
         tokio::time::sleep(Duration::from_secs(6)).await;
         let before = peer.connections();
         tokio::time::sleep(Duration::from_secs(6)).await;
@@ -377,7 +374,7 @@ async fn a_server_that_closes_on_a_command_is_not_stormed() {
     }
 }
 
-/// A user with all commands, and these rights besides.
+/// Creates a user with all commands and these rights.
 async fn admit(server: &Server, rights: &[&str]) -> String {
     let user = ["ACL", "SETUSER", "app", "on", ">pw", "~*", "+@all"];
     server.command::<()>(&[&user[..], rights].concat()).await;
@@ -412,7 +409,7 @@ async fn refused_channels_cost_no_connection_however_many_there_are() {
     while let Some(done) = within(waiting.join_next()).await {
         assert_eq!(done.unwrap(), Ok(()));
     }
-    // The commands of this test have a connection each.
+    // The test's own commands make one connection.
     assert_eq!(connections_made(&server).await - before, 1);
 }
 
@@ -432,12 +429,17 @@ async fn a_user_that_may_not_publish_gets_no_lock_that_it_could_not_release() {
     server.reset_calls().await;
     let guard = client.reentrant_lock("ok").lock().await.unwrap();
     let _ = guard.unlock().await.unwrap();
-    assert_eq!(server.calls().await.get("eval"), None, "it is asked once");
+    assert_eq!(
+        server.calls().await.get("eval"),
+        None,
+        "the right to publish is checked once"
+    );
 }
 
-/// The guarantee about late execution rests on it: what a broken connection still had is dropped by its id.
+/// The guarantee about late execution rests on this: the client kills a broken connection by its
+/// id.
 #[tokio::test]
-async fn a_connection_that_was_opened_while_the_server_was_busy_is_killed_later_all_the_same() {
+async fn a_connection_opened_while_the_server_was_busy_is_killed_later() {
     let server = Server::start_with(&["--lua-time-limit", "50"]).await;
     let (mut busy, mut admin) = (server.admin().await, server.admin().await);
     let script = tokio::spawn(async move {
@@ -461,7 +463,7 @@ async fn a_connection_that_was_opened_while_the_server_was_busy_is_killed_later_
             .get("client|info")
             .is_some_and(|calls| *calls > 0)
     };
-    eventually("it asks who it is", SOON, known).await;
+    eventually("the client asks for its connection's id", SOON, known).await;
     let mut kill = redis::cmd("CLIENT");
     let kill = kill
         .arg("KILL")
@@ -472,6 +474,6 @@ async fn a_connection_that_was_opened_while_the_server_was_busy_is_killed_later_
     let () = kill.query_async(&mut admin).await.unwrap();
     let guard = within(client.reentrant_lock("a").lock()).await.unwrap();
     let killed = async || server.calls().await.get("client|kill") > Some(&1);
-    eventually("it kills its old connection", SOON, killed).await;
+    eventually("the client kills its old connection", SOON, killed).await;
     let _ = guard.unlock().await.unwrap();
 }

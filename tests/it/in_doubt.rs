@@ -1,4 +1,5 @@
-//! What happened in the middle, and what did not: acknowledgements that no replica gave, slots of the dead, what was given up.
+//! Operations with an uncertain result: `WAIT` that is cut short, slots of dead nodes, calls that
+//! timed out.
 
 use std::time::Duration;
 
@@ -16,9 +17,10 @@ fn config(durability: Durability) -> Config {
     config
 }
 
-/// The releases of other locks wait for the same connection, and are executed although their callers have given up.
+/// Releases of other locks wait for the same connection. They are executed although their callers
+/// timed out.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_forced_release_given_up_in_an_outage_is_not_executed_but_a_release_is() {
+async fn a_forced_release_that_timed_out_in_an_outage_is_not_executed_but_a_release_is() {
     let server = Server::start().await;
     let proxy = Proxy::start(server.port()).await;
     let mut short = Config::default();
@@ -48,12 +50,14 @@ async fn a_forced_release_given_up_in_an_outage_is_not_executed_but_a_release_is
     );
     proxy.faults().refuse(false);
     for name in &names {
-        eventually("it is released all the same", GENEROUS, async || {
-            !exists(&server, name).await
-        })
+        eventually(
+            "the lock is released after the outage",
+            GENEROUS,
+            async || !exists(&server, name).await,
+        )
         .await;
     }
-    // Behind whatever else went out when the connection was there again.
+    // The query follows all requests that waited for the connection.
     assert_eq!(
         client.reentrant_lock(held.name()).is_locked().await,
         Ok(true)
@@ -61,13 +65,13 @@ async fn a_forced_release_given_up_in_an_outage_is_not_executed_but_a_release_is
     assert_eq!(guard.unlock().await, Ok(Released::Fully));
 }
 
-/// A `WAIT` that ends because its master is one no more was taken for one that the server does not have: the grant
-/// counted, and nothing was waited for ever after (P-T4).
+/// The error of a `WAIT` on a demoted master looks like that of a server without `WAIT`. The grant
+/// once counted, and the client never waited for replicas again (P-T4).
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn p_t4_a_master_that_is_demoted_during_the_wait_has_no_acknowledgements() {
     let set_up = Replicated::start(1).await;
     let [master, replica] = &set_up.servers[..] else {
-        unreachable!("one of each")
+        unreachable!("a master and a replica")
     };
     let client = connect(&master.url(), config(Durability::Replicas(1))).await;
     replica.pause();
@@ -83,18 +87,20 @@ async fn p_t4_a_master_that_is_demoted_during_the_wait_has_no_acknowledgements()
     master
         .command::<()>(&["REPLICAOF", "127.0.0.1", &port])
         .await;
-    eventually("the wait is over", GENEROUS, async || {
+    eventually("the `WAIT` has ended", GENEROUS, async || {
         master.info("clients").await["blocked_clients"] == "0"
     })
     .await;
     master.command::<()>(&["REPLICAOF", "NO", "ONE"]).await;
-    let asked = timeout(GENEROUS, asking).await.expect("it is answered");
+    let asked = timeout(GENEROUS, asking)
+        .await
+        .expect("the call ends in time");
     match asked.unwrap() {
-        // Asked again at what is a master again, it is waited for there.
+        // The server is a master again, and the repeated `WAIT` finds no replica.
         Err(Error::Replication { acknowledged, .. }) => assert_eq!(acknowledged, 0),
         other => panic!("{other:?}"),
     }
-    eventually("the hold is given back", GENEROUS, async || {
+    eventually("the hold is released", GENEROUS, async || {
         !exists(master, &name).await
     })
     .await;
@@ -113,18 +119,18 @@ async fn p_t4_a_master_that_is_demoted_during_the_wait_has_no_acknowledgements()
     assert_eq!(
         again.acknowledgements(),
         Some(1),
-        "replicas are still waited for"
+        "the client still waits for replicas"
     );
     assert_eq!(again.unlock().await, Ok(Released::Fully));
 }
 
-/// The same where `ASKING` goes before the script, as its slot is on the way to another node.
+/// The same for a slot that moves, where `ASKING` precedes the script.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn p_t4_on_the_way_of_a_slot_a_wait_that_is_cut_short_is_no_acknowledgement() {
+async fn p_t4_a_wait_that_is_cut_short_while_its_slot_moves_is_no_acknowledgement() {
     let cluster = Clustered::masters(2).await;
     let client = connect(&cluster.url(), config(Durability::Replicas(1))).await;
     let name = cluster.name_on(0, "asked").await;
-    let on_its_way = cluster.begin_move(slot_of(&name), 1).await;
+    let slot_move = cluster.begin_move(slot_of(&name), 1).await;
     let target = &cluster.servers[1];
     let lock = client.reentrant_lock(&name);
     let asking =
@@ -140,17 +146,20 @@ async fn p_t4_on_the_way_of_a_slot_a_wait_that_is_cut_short_is_no_acknowledgemen
     .await;
     let unblock = ["CLIENT", "UNBLOCK", &waiting.unwrap(), "ERROR"];
     assert_eq!(target.command::<u32>(&unblock).await, 1);
-    let asked = timeout(GENEROUS, asking).await.expect("it is answered");
+    let asked = timeout(GENEROUS, asking)
+        .await
+        .expect("the call ends in time");
     match asked.unwrap() {
         Err(Error::Replication { acknowledged, .. }) => assert_eq!(acknowledged, 0),
         other => panic!("{other:?}"),
     }
     let left: u32 = target.command(&["DBSIZE"]).await;
-    assert_eq!(left, 0, "the hold is given back");
-    cluster.end_move(on_its_way).await;
+    assert_eq!(left, 0, "the hold is released");
+    cluster.end_move(slot_move).await;
 }
 
-/// What too few have is given back, however long the master refuses to: it was left to its lease at the first refusal.
+/// The client releases a hold that too few replicas have. It repeats a refused release, and does
+/// not leave the hold to its lease.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hold_on_too_few_replicas_is_released_once_the_master_accepts_writes() {
     let server = Server::start().await;
@@ -167,24 +176,26 @@ async fn a_hold_on_too_few_replicas_is_released_once_the_master_accepts_writes()
         server.command::<()>(&set).await;
     };
     demand("1").await;
-    eventually("giving back is refused", GENEROUS, async || {
+    eventually("the release is refused", GENEROUS, async || {
         let errors = server.info("errorstats").await;
         errors.contains_key("errorstat_NOREPLICAS")
     })
     .await;
     demand("0").await;
-    let asked = timeout(GENEROUS, asking).await.expect("it is answered");
+    let asked = timeout(GENEROUS, asking)
+        .await
+        .expect("the call ends in time");
     assert!(matches!(asked.unwrap(), Err(Error::Replication { .. })));
-    eventually("it is given back", PROMPT, async || {
+    eventually("the hold is released", PROMPT, async || {
         !exists(&server, &name).await
     })
     .await;
 }
 
-/// What a dead node had, and another got by hand, was asked for at the dead node for ever: the epoch of the other's
-/// claim is not later, and need not be where the dead one has been forgotten.
+/// An operator gives a dead node's slots to another node. Its epoch is no later than the dead
+/// node's, which the cluster has forgotten. The client once asked the dead node for ever.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn slots_of_a_forgotten_node_are_where_they_were_put() {
+async fn slots_of_a_forgotten_node_belong_to_the_node_that_claims_them() {
     let cluster = Clustered::masters(3).await;
     let client = connect(&cluster.url(), config(Durability::Local)).await;
     let name = cluster.name_on(2, "orphan").await;
@@ -199,6 +210,6 @@ async fn slots_of_a_forgotten_node_are_where_they_were_put() {
     cluster.servers[0].command::<()>(&add).await;
     cluster.settled().await;
     let guard = timeout(GENEROUS, client.reentrant_lock(&name).lock()).await;
-    let guard = guard.expect("it is asked for at the right node").unwrap();
+    let guard = guard.expect("the client asks the new node").unwrap();
     assert_eq!(guard.unlock().await, Ok(Released::Fully));
 }

@@ -1,4 +1,4 @@
-//! The integration tests: the contract that every kind of lock keeps, then one module per hazard.
+//! The integration tests: the contract of every kind of lock, then one module per hazard.
 
 mod bad_input;
 #[cfg(feature = "blocking")]

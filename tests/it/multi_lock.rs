@@ -29,7 +29,7 @@ async fn exist(server: &Server, names: &[String]) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_multi_lock_takes_and_releases_all_members() {
+async fn a_multi_lock_acquires_and_releases_all_members() {
     let (server, client) = bed().await;
     let names = names(3);
     let lock = client.multi_lock(&names);
@@ -55,7 +55,7 @@ async fn a_multi_lock_with_a_held_member_is_busy_and_leaves_nothing() {
     assert_eq!(
         exist(&server, &names).await,
         1,
-        "what was taken is given back"
+        "only the foreign hold is left"
     );
     let waited = lock.try_lock_for(Duration::from_millis(300)).await;
     assert!(waited.unwrap().is_none());
@@ -64,7 +64,7 @@ async fn a_multi_lock_with_a_held_member_is_busy_and_leaves_nothing() {
     nothing_left(&server, PROMPT).await;
 }
 
-/// Nothing is held while it waits, and a message, not a poll, brings it in.
+/// The waiting group holds nothing, and a message wakes it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_multi_lock_waits_for_the_member_that_refused_and_is_woken() {
     let (server, client) = bed().await;
@@ -74,14 +74,22 @@ async fn a_multi_lock_waits_for_the_member_that_refused_and_is_woken() {
     let lock = client.multi_lock(&names);
     let waiting = tokio::spawn(async move { lock.lock().await });
     let channel = format!("redisson_lock__channel:{{{}}}", names[2]);
-    eventually("it listens there", GENEROUS, async || {
-        server
-            .command::<Vec<String>>(&["PUBSUB", "CHANNELS"])
-            .await
-            .contains(&channel)
-    })
+    eventually(
+        "the group listens for the busy member",
+        GENEROUS,
+        async || {
+            server
+                .command::<Vec<String>>(&["PUBSUB", "CHANNELS"])
+                .await
+                .contains(&channel)
+        },
+    )
     .await;
-    assert_eq!(exist(&server, &names).await, 1, "only the holder's");
+    assert_eq!(
+        exist(&server, &names).await,
+        1,
+        "only the holder has a lock"
+    );
     holder.unlock().await.unwrap();
     let guard = timeout(GENEROUS, waiting)
         .await
@@ -109,11 +117,11 @@ async fn p_m1_one_lost_member_is_a_loss_and_the_rest_is_released() {
     assert_eq!(reason, LostReason::Gone);
     timeout(GENEROUS, token.cancelled())
         .await
-        .expect("so is whoever has a token");
+        .expect("the token is cancelled");
     assert!(guard.is_lost());
-    let told = guard.unlock().await;
-    let by_name = matches!(&told, Err(Error::Lost { name, .. }) if **name == *names[1]);
-    assert!(by_name, "{told:?}");
+    let unlocked = guard.unlock().await;
+    let by_name = matches!(&unlocked, Err(Error::Lost { name, .. }) if **name == *names[1]);
+    assert!(by_name, "{unlocked:?}");
     nothing_left(&server, PROMPT).await;
 
     let guard = client.multi_lock(&names).lock().await.unwrap();
@@ -136,13 +144,13 @@ async fn p_m1_one_lost_member_is_a_loss_and_the_rest_is_released() {
     nothing_left(&server, PROMPT).await;
 }
 
-/// P-M2: the lease of a group never touches a lock that another owner has by then.
+/// P-M2: a group's lease never changes a lock that another owner holds.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn p_m2_a_lease_is_set_where_it_is_granted_and_nowhere_else() {
     let (server, client) = bed().await;
     let names = names(2);
     let stranger = client.reentrant_lock(&names[1]).owned_by(&Owner::new());
-    let theirs = stranger
+    let held = stranger
         .with_lease(Duration::from_secs(20))
         .lock()
         .await
@@ -153,7 +161,7 @@ async fn p_m2_a_lease_is_set_where_it_is_granted_and_nowhere_else() {
     assert!(lock.try_lock().await.unwrap().is_none());
     let left: i64 = server.command(&["PTTL", &names[1]]).await;
     assert!(left <= 20_000, "{left}");
-    theirs.unlock().await.unwrap();
+    held.unlock().await.unwrap();
     let guard = lock.lock().await.unwrap();
     for name in &names {
         let left: i64 = server.command(&["PTTL", name]).await;
@@ -177,7 +185,7 @@ async fn p_m3_overlapping_groups_do_not_wait_for_each_other_for_ever() {
             let mut random = random.split();
             tasks.spawn(async move {
                 for _ in 0..15 {
-                    // All have the first in common, which so protects the room.
+                    // All groups share the first name, which protects the room.
                     let mut chosen = vec![&names[0], &names[1 + random.below(4) as usize]];
                     chosen.push(&names[1 + random.below(4) as usize]);
                     let shift = random.below(3) as usize;
@@ -195,7 +203,7 @@ async fn p_m3_overlapping_groups_do_not_wait_for_each_other_for_ever() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn p_m4_a_hundred_names_take_one_call_and_one_call_back() {
+async fn p_m4_a_hundred_names_are_acquired_and_released_in_one_call_each() {
     let (server, client) = bed().await;
     client
         .multi_lock(["warm"])
@@ -210,7 +218,7 @@ async fn p_m4_a_hundred_names_take_one_call_and_one_call_back() {
         let lock = client.multi_lock(&names);
         server.reset_calls().await;
         let guard = lock.lock().await.unwrap();
-        assert_eq!(scripts(&server).await, calls, "to take {count}");
+        assert_eq!(scripts(&server).await, calls, "to acquire {count}");
         server.reset_calls().await;
         assert_eq!(guard.unlock().await, Ok(Released::Fully));
         assert_eq!(scripts(&server).await, calls, "to release {count}");
@@ -261,7 +269,11 @@ async fn a_name_given_twice_counts_once_and_groups_are_reentrant() {
     let lock = client.multi_lock([&name, &name]);
     let outer = lock.lock().await.unwrap();
     assert_eq!(client.reentrant_lock(&name).hold_count().await, Ok(1));
-    let inner = lock.try_lock().await.unwrap().expect("its owner has it");
+    let inner = lock
+        .try_lock()
+        .await
+        .unwrap()
+        .expect("the owner enters again");
     assert_eq!(client.reentrant_lock(&name).hold_count().await, Ok(2));
     assert_eq!(inner.unlock().await, Ok(Released::StillHeld { holds: 1 }));
     assert_eq!(outer.unlock().await, Ok(Released::Fully));
@@ -272,7 +284,8 @@ async fn a_name_given_twice_counts_once_and_groups_are_reentrant() {
 async fn two_sides_of_one_name_are_two_members() {
     let (server, client) = bed().await;
     let sides = client.read_write_lock(unique_name("sides"));
-    // Whatever the order they are given in, writing comes first: the other way round an owner would wait for itself.
+    // The write side comes first in any order of the members. In the reverse order, the owner would
+    // wait for itself.
     let lock = MultiLock::of([AnyLock::from(sides.read()), AnyLock::from(sides.write())]);
     let guard = lock.try_lock().await.unwrap().expect("both are free");
     assert_eq!(sides.read().hold_count().await, Ok(1));
@@ -321,8 +334,8 @@ async fn run_releases_and_stops_its_body_at_a_loss() {
             std::future::pending::<()>().await;
         })
         .await;
-    let told = matches!(&stopped, Err(Error::Lost { name: lost, .. }) if **lost == **name);
-    assert!(told, "{stopped:?}");
+    let is_expected = matches!(&stopped, Err(Error::Lost { name: lost, .. }) if **lost == **name);
+    assert!(is_expected, "{stopped:?}");
     nothing_left(&server, PROMPT).await;
 }
 
@@ -344,7 +357,7 @@ async fn an_invalid_multi_lock_is_refused_and_leaves_nothing() {
     nothing_left(&server, PROMPT).await;
 }
 
-/// Dropped at any await point, and with replies lost on the way, a group leaves nothing.
+/// A group leaves nothing when its future is dropped at an await point and replies are lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn dropped_futures_and_lost_replies_leave_nothing() {
     let stage = Stage::new().await;
@@ -366,7 +379,7 @@ async fn dropped_futures_and_lost_replies_leave_nothing() {
         if let Some(held) = held {
             held.unlock().await.unwrap();
         }
-        eventually("nothing is held", GENEROUS, async || {
+        eventually("no member is held", GENEROUS, async || {
             exist(&stage.server, &names).await == 0
         })
         .await;
@@ -375,7 +388,7 @@ async fn dropped_futures_and_lost_replies_leave_nothing() {
     nothing_left(&stage.server, PROMPT).await;
 }
 
-/// Two groups of one owner at once, in one task: they share its holds and must not wait for each other's calls.
+/// Two groups of one owner in one task share its holds, and do not wait for each other's calls.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_groups_of_one_owner_at_once() {
     let (server, client) = bed().await;
@@ -393,7 +406,7 @@ async fn two_groups_of_one_owner_at_once() {
     nothing_left(&server, PROMPT).await;
 }
 
-/// One sick server does not keep the locks of the rest from every client.
+/// A group with an unreachable member does not keep its other members from other owners.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_held_while_a_member_cannot_be_reached() {
     let (server, _) = bed().await;
@@ -411,7 +424,7 @@ async fn nothing_is_held_while_a_member_cannot_be_reached() {
     sick.pause();
     let waiting = tokio::spawn(async move { lock.lock().await });
     let healthy = client.reentrant_lock(&names[0]).owned_by(&Owner::new());
-    // It tried, and gave back what it had.
+    // The group has tried and released the healthy member.
     let guard = timeout(GENEROUS, healthy.lock())
         .await
         .expect("the lock is free");
@@ -422,7 +435,9 @@ async fn nothing_is_held_while_a_member_cannot_be_reached() {
     );
     sick.resume();
     guard.unwrap().unlock().await.unwrap();
-    let guard = timeout(GENEROUS, waiting).await.expect("both are there");
+    let guard = timeout(GENEROUS, waiting)
+        .await
+        .expect("both servers answer");
     assert_eq!(guard.unwrap().unwrap().unlock().await, Ok(Released::Fully));
     nothing_left(&server, PROMPT).await;
     nothing_left(&sick, PROMPT).await;

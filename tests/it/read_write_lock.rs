@@ -1,4 +1,4 @@
-//! What only the read-write lock does: its two sides, and the leases of each (pitfalls RW, R, W).
+//! Tests of the read-write lock only: its two sides and their leases (pitfalls RW, R, W).
 
 mod cost;
 mod leases;
@@ -10,7 +10,7 @@ use testbed::unique_name;
 
 use crate::witness::Witness;
 
-/// One read-write lock, and all that stands in Redis for it.
+/// One read-write lock and its keys.
 struct Shelf {
     witness: Witness,
     name: String,
@@ -44,12 +44,12 @@ impl Shelf {
         !self.witness.exists(&self.name).await
     }
 
-    /// Where the lease of an owner's read hold stands.
+    /// The key of a read hold's lease.
     fn marker(&self, owner: &str, hold: u32) -> String {
         format!("{{{}}}:{owner}:rwlock_timeout:{hold}", self.name)
     }
 
-    /// A reader as Redisson's, with one hold.
+    /// A reader of Redisson with one hold.
     async fn java_reads(&self, thread: u32, lease: i64) -> String {
         let owner = format!("33333333-3333-4333-8333-333333333333:{thread}");
         let lease = lease.to_string();
@@ -67,7 +67,7 @@ impl Shelf {
     }
 }
 
-/// What the present task is called in Redis.
+/// The current task's owner in Redis.
 fn me(client: &LockClient) -> String {
     entry(client, Owner::current())
 }

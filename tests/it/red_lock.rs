@@ -13,7 +13,7 @@ use crate::hazards::stage::{
     GENEROUS, PROMPT, Room, all_done, connect, exists, nothing_left, watched,
 };
 
-/// Servers that know nothing of each other, and one client's connections to them.
+/// Independent servers, and the name of one lock on each.
 struct Fleet {
     servers: Vec<Server>,
     name: String,
@@ -61,36 +61,37 @@ impl Fleet {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_majority_excludes() {
     let fleet = Fleet::new(3).await;
-    let (ours, theirs) = (fleet.clients().await, fleet.clients().await);
-    let guard = fleet.lock(&ours).lock().await.unwrap();
+    let (one, other) = (fleet.clients().await, fleet.clients().await);
+    let guard = fleet.lock(&one).lock().await.unwrap();
     assert_eq!(fleet.held().await, 3);
-    assert!(fleet.lock(&theirs).try_lock().await.unwrap().is_none());
+    assert!(fleet.lock(&other).try_lock().await.unwrap().is_none());
     assert_eq!(guard.unlock().await, Ok(Released::Fully));
     for server in &fleet.servers {
         nothing_left(server, PROMPT).await;
     }
 }
 
-/// Another's single lock on a minority does not matter, on a majority it does; what was taken of too few is given back.
+/// Foreign locks on a minority do not matter, those on a majority do. Too few granted members are
+/// released.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn p_m5_a_minority_is_not_needed_and_a_minority_is_not_enough() {
     let fleet = Fleet::new(5).await;
-    let (ours, theirs) = (fleet.clients().await, fleet.clients().await);
+    let (one, other) = (fleet.clients().await, fleet.clients().await);
     let mut taken = Vec::new();
-    for client in &theirs[..2] {
+    for client in &other[..2] {
         taken.push(client.reentrant_lock(&fleet.name).lock().await.unwrap());
     }
-    let guard = fleet.lock(&ours).try_lock().await.unwrap();
+    let guard = fleet.lock(&one).try_lock().await.unwrap();
     let guard = guard.expect("three of five are free");
     assert_eq!(guard.names().count(), 3);
     assert_eq!(guard.unlock().await, Ok(Released::Fully));
-    taken.push(theirs[2].reentrant_lock(&fleet.name).lock().await.unwrap());
-    assert!(fleet.lock(&ours).try_lock().await.unwrap().is_none());
-    assert_eq!(fleet.held().await, 3, "only theirs are left");
+    taken.push(other[2].reentrant_lock(&fleet.name).lock().await.unwrap());
+    assert!(fleet.lock(&one).try_lock().await.unwrap().is_none());
+    assert_eq!(fleet.held().await, 3, "only the foreign locks are left");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn p_m5_a_frozen_minority_is_done_without_and_released_later() {
+async fn p_m5_a_frozen_minority_is_not_needed_and_is_released_later() {
     let fleet = Fleet::new(3).await;
     let clients = fleet.clients().await;
     fleet.servers[1].pause();
@@ -98,11 +99,11 @@ async fn p_m5_a_frozen_minority_is_done_without_and_released_later() {
     let began = Instant::now();
     let guard = lock.lock().await.unwrap();
     assert_eq!(guard.names().count(), 2);
-    // Validity counts from before the frozen server was asked.
+    // Validity starts before the request to the paused server.
     assert!(guard.valid_until() < began + Duration::from_secs(20));
     fleet.servers[1].resume();
-    // What it granted when it woke has no owner.
-    eventually("it is given back", GENEROUS, async || {
+    // The paused server executes the request late, and the hold has no owner.
+    eventually("the late hold is released", GENEROUS, async || {
         !exists(&fleet.servers[1], &fleet.name).await
     })
     .await;
@@ -135,7 +136,9 @@ async fn without_a_majority_of_servers_there_is_no_lock() {
     let lock = fleet.lock(&clients);
     let waiting = tokio::spawn(async move { lock.lock().await });
     fleet.servers[0].resume();
-    let guard = timeout(2 * GENEROUS, waiting).await.expect("two are back");
+    let guard = timeout(2 * GENEROUS, waiting)
+        .await
+        .expect("two servers answer");
     guard.unwrap().unwrap().unlock().await.unwrap();
     fleet.servers[2].resume();
     for server in &fleet.servers {
@@ -143,7 +146,7 @@ async fn without_a_majority_of_servers_there_is_no_lock() {
     }
 }
 
-/// The hold is lost with the majority, not with the first.
+/// The loss of a majority is a loss, that of one member is not.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hold_outlives_the_loss_of_a_minority_only() {
     let fleet = Fleet::new(3).await;
@@ -162,7 +165,7 @@ async fn a_hold_outlives_the_loss_of_a_minority_only() {
         .expect("the loss is reported");
     timeout(GENEROUS, token.cancelled())
         .await
-        .expect("and its tasks");
+        .expect("the token is cancelled");
     assert!(matches!(guard.unlock().await, Err(Error::Lost { .. })));
     for server in &fleet.servers {
         nothing_left(server, PROMPT).await;
@@ -192,7 +195,7 @@ async fn contending_owners_of_a_red_lock_exclude_each_other() {
     }
 }
 
-/// Members that lost their lease while the rest were waited for do not count.
+/// A member whose lease ends while the client waits for the rest does not count.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn p_m5_validity_is_the_lease_less_the_time_spent_and_drift() {
     let fleet = Fleet::new(3).await;
@@ -206,9 +209,9 @@ async fn p_m5_validity_is_the_lease_less_the_time_spent_and_drift() {
     guard.unlock().await.unwrap();
 }
 
-/// P-A11: neither a dead minority nor a dead majority makes an answer wait for longer than it has to.
+/// P-A11: a call does not wait for dead servers longer than necessary.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn p_a11_dead_servers_do_not_make_the_rest_wait() {
+async fn p_a11_dead_servers_do_not_delay_live_ones() {
     let fleet = Fleet::new(3).await;
     let lock = fleet.lock(&fleet.clients().await);
     let long = lock.with_lease(Duration::from_secs(3600));
@@ -219,8 +222,8 @@ async fn p_a11_dead_servers_do_not_make_the_rest_wait() {
     };
     quick().await;
     fleet.servers[1].kill();
-    // Its client notices; from then on, it is not waited for.
-    eventually("the dead one is not waited for", GENEROUS, async || {
+    // The client of the dead server notices it, and fails its calls at once from then on.
+    eventually("no call waits for the dead server", GENEROUS, async || {
         quick().await < Duration::from_secs(1)
     })
     .await;
@@ -231,7 +234,7 @@ async fn p_a11_dead_servers_do_not_make_the_rest_wait() {
         matches!(refused, Err(Error::Unavailable { .. })),
         "{refused:?}"
     );
-    // A lease of an hour would let each server take 3 s.
+    // With a lease of an hour, each server may take 3 s.
     assert!(began.elapsed() < Duration::from_secs(2));
     fleet.servers[2].resume();
 }

@@ -1,4 +1,5 @@
-//! The rights that docs/operations.md lists: enough, and none too many (P-T8). The contract runs under them too.
+//! The rights that docs/operations.md lists are enough, and each is needed (P-T8). The contract
+//! runs under them too.
 
 mod lists;
 mod needed;
@@ -10,11 +11,12 @@ mod synchronizers;
 use testbed::Server;
 
 const DOCS: &str = include_str!("../../docs/operations.md");
-/// The rights of this heading are everybody's.
-const EVERYBODY: &str = "every client";
+/// The heading of the rights that every client needs.
+const EVERY_CLIENT: &str = "every client";
 const PASSWORD: &str = "secret";
 
-/// The words behind `ACL SETUSER app` under a heading that names `part`: a kind of lock, or a set-up.
+/// The words behind `ACL SETUSER app` under a heading that names `part`: a kind of lock, or a
+/// deployment.
 pub fn rights(part: &str) -> Vec<String> {
     let block = DOCS
         .split("```")
@@ -31,22 +33,22 @@ pub fn rights(part: &str) -> Vec<String> {
         .unwrap_or_else(|| panic!("the page has no rights for {part}"));
     let words = lines.lines().filter(|line| !line.is_empty()).map(|line| {
         line.strip_prefix("ACL SETUSER app ")
-            .unwrap_or_else(|| panic!("not read: {line}"))
+            .unwrap_or_else(|| panic!("not an ACL command: {line}"))
             .split(' ')
     });
     words.flatten().map(str::to_owned).collect()
 }
 
-/// The rights of everybody and those of `parts`.
+/// The rights of every client and those of `parts`.
 fn all_rights(parts: &[&str]) -> Vec<String> {
     let mut parts = parts.to_vec();
-    parts.insert(0, EVERYBODY);
+    parts.insert(0, EVERY_CLIENT);
     parts.into_iter().flat_map(rights).collect()
 }
 
-/// Makes `user` on `server` one with these rights only; the URL to connect as that user.
+/// Gives `user` on `server` these rights only, and returns the URL for that user.
 async fn admit_with(server: &Server, user: &str, rights: &[String]) -> String {
-    // At once: a user that loses a channel for a moment loses its connections.
+    // One command: a user that loses a channel for a moment loses its connections.
     let mut words = vec!["ACL", "SETUSER", user, "reset"];
     words.extend(rights.iter().map(String::as_str));
     server.command::<()>(&words).await;
@@ -57,7 +59,7 @@ fn with_user(url: &str, user: &str) -> String {
     url.replacen("://", &format!("://{user}:{PASSWORD}@"), 1)
 }
 
-/// Whether the server cannot be told these rights: it has none to channels, nor to commands that came later.
+/// Whether the server predates Redis 7, and so lacks rights to channels and later commands.
 async fn is_before_redis_7(server: &Server) -> bool {
     let version = &server.info("server").await["redis_version"];
     let major = version
@@ -67,11 +69,12 @@ async fn is_before_redis_7(server: &Server) -> bool {
     major.is_some_and(|major: u32| major < 7)
 }
 
-/// Servers that belong together, for a user that may do with locks of some kinds what the page says, and nothing else.
+/// A user of several servers that has the rights of the page for some kinds, and no further ones.
 pub struct Admitted(String);
 
 impl Admitted {
-    /// To `servers`, for locks of `kinds` in this sort of set-up; on Redis before 7.0 a user that may do everything.
+    /// Creates the user on `servers`, for `kinds` in this deployment. Before Redis 7 the user has
+    /// all rights.
     pub async fn to(servers: &[Server], kinds: &[&str], set_up: &[&str]) -> Self {
         let user = kinds.join(".");
         let mut rights = all_rights(&[kinds, set_up, &["holders"]].concat());
@@ -89,7 +92,7 @@ impl Admitted {
         with_user(url, &self.0)
     }
 
-    /// To the sentinels as well.
+    /// Creates the user on the sentinels too.
     pub async fn to_sentinels(&self, sentinels: &[Server], url: &str) -> String {
         let rights = rights("sentinel: on every sentinel");
         for sentinel in sentinels {

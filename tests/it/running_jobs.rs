@@ -1,4 +1,4 @@
-//! `try_run`, `run_at_least`, and what becomes of a body's result.
+//! `try_run`, `run_at_least`, and the result of a body.
 
 use std::time::{Duration, Instant};
 
@@ -47,7 +47,7 @@ async fn the_result_of_a_body_that_lost_the_lock_is_kept() {
     assert_eq!(lost.unwrap_err().take_result(), Some(Ok::<_, Error>(true)));
 }
 
-/// Also of kinds that cannot be taken twice.
+/// The same for kinds without re-entry.
 #[tokio::test]
 async fn a_lock_stays_for_the_least_time_and_no_longer() {
     let (server, one, other) = bed().await;
@@ -58,10 +58,10 @@ async fn a_lock_stays_for_the_least_time_and_no_longer() {
             let began = Instant::now();
             let ran = one.$kind(name).run_at_least(least, async |_| 7).await;
             assert_eq!(ran, Ok(Some(7)));
-            assert!(began.elapsed() < least, "it returns at once");
+            assert!(began.elapsed() < least, "the call returns at once");
             let skipped = other.$kind(name).run_at_least(least, async |_| 8).await;
             assert_eq!(skipped, Ok(None));
-            // Not even for the owner that ran it.
+            // The owner of the run is refused too.
             assert_eq!(one.$kind(name).try_run(async |_| 9).await, Ok(None));
             let guard = other.$kind(name).try_lock_for(SOON).await.unwrap();
             let waited = began.elapsed();
@@ -81,7 +81,7 @@ async fn a_lock_stays_for_the_least_time_and_no_longer() {
     assert_eq!(server.command::<u32>(&["EXISTS", "long"]).await, 0);
 }
 
-/// A body may take longer than the lock's own lease, and the least time may be the longest lease there is.
+/// The body may outlast the lock's lease, and the least time may be the longest lease allowed.
 #[tokio::test]
 async fn the_least_time_is_a_lease_too() {
     let (server, one, other) = bed().await;
@@ -112,7 +112,7 @@ async fn the_least_time_is_a_lease_too() {
     }
 }
 
-/// The process ends with the job; the time goes on.
+/// The least time outlives the process, which ends with the job.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_least_time_outlives_the_process() {
     let (server, _one, other) = bed().await;
@@ -131,7 +131,7 @@ async fn the_least_time_outlives_the_process() {
     assert!(left.unwrap().unwrap() > least - SOON);
 }
 
-/// As README has programs end before `process::exit`.
+/// The README recommends this shutdown before `process::exit`.
 #[tokio::test]
 async fn the_least_time_outlives_a_shutdown_that_releases() {
     let (_server, one, other) = bed().await;

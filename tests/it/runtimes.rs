@@ -1,4 +1,5 @@
-//! More than one runtime: the client's ends, or is blocked, while holders, waiters and guards live elsewhere.
+//! Several runtimes: the client's runtime ends or is blocked while holders, waiters and guards live
+//! on other ones.
 
 use std::{
     pin::pin,
@@ -11,7 +12,7 @@ use redisson_lock::{Config, Error, LockClient, LostReason, Owner};
 use testbed::{Proxy, Server, eventually};
 use tokio::runtime::{Builder, Runtime};
 
-/// For what should be a matter of milliseconds.
+/// The limit for steps that take milliseconds.
 const SOON: Duration = Duration::from_secs(20);
 
 fn current_thread() -> Runtime {
@@ -23,7 +24,7 @@ fn multi_thread() -> Runtime {
     builder.worker_threads(2).enable_all().build().unwrap()
 }
 
-/// Runs a program, and ends with its runtime.
+/// Runs a program, and drops the runtime at its end.
 fn main_of<T>(runtime: Runtime, program: impl Future<Output = T>) -> T {
     runtime.block_on(program)
 }
@@ -32,7 +33,7 @@ async fn connect(url: &str) -> LockClient {
     LockClient::connect(url).await.unwrap()
 }
 
-/// A client on a runtime of its own, which ends with this.
+/// A client on its own runtime, which ends with this value.
 struct Elsewhere {
     runtime: Runtime,
     client: LockClient,
@@ -78,13 +79,14 @@ async fn a_guard_that_main_drops_last_is_released() {
     }
 }
 
-/// What is on its way as the runtime ends may never arrive.
+/// A request that is under way when the runtime ends may never arrive.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_release_that_is_lost_as_its_runtime_ends_is_sent_again() {
     release_that_is_lost_as_its_runtime_ends_is_sent_again(false).await;
 }
 
-/// The next waiter may ask right behind it: then no owner of this client has the lock, as far as it knows.
+/// The next waiter's request may follow the release at once. The client then knows of no owner with
+/// the lock.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_release_with_a_waiter_behind_it_is_sent_again_as_its_runtime_ends() {
     release_that_is_lost_as_its_runtime_ends_is_sent_again(true).await;
@@ -127,7 +129,7 @@ async fn release_that_is_lost_as_its_runtime_ends_is_sent_again(is_awaited: bool
 
 /// Permits have no lease that would end them.
 #[tokio::test(flavor = "multi_thread")]
-async fn permits_dropped_as_their_runtime_ends_are_given_back() {
+async fn permits_dropped_as_their_runtime_ends_are_released() {
     let server = Server::start().await;
     for runtime in [current_thread, multi_thread] {
         let url = server.url();
@@ -169,13 +171,13 @@ async fn a_guard_of_a_task_that_its_runtime_ends_is_released() {
         let url = server.url();
         let program = async move {
             let client = connect(&url).await;
-            let (tell, told) = tokio::sync::oneshot::channel();
+            let (sender, receiver) = tokio::sync::oneshot::channel();
             tokio::spawn(async move {
                 let _guard = client.reentrant_lock("a").lock().await.unwrap();
-                let _ = tell.send(());
+                let _ = sender.send(());
                 std::future::pending::<()>().await;
             });
-            told.await.unwrap();
+            receiver.await.unwrap();
         };
         tokio::task::spawn_blocking(move || main_of(runtime(), program))
             .await
@@ -184,12 +186,12 @@ async fn a_guard_of_a_task_that_its_runtime_ends_is_released() {
     }
 }
 
-/// A program does not hang at its end because its server does.
+/// A stopped server does not make a program hang at its end.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_end_of_a_runtime_waits_for_no_server_for_long() {
     let server = Server::start().await;
     let url = server.url();
-    let (tell, told) = mpsc::channel();
+    let (sender, receiver) = mpsc::channel();
     let (stopped, go_on) = mpsc::channel::<()>();
     let program = async move {
         let client = connect(&url).await;
@@ -197,13 +199,13 @@ async fn the_end_of_a_runtime_waits_for_no_server_for_long() {
             client.reentrant_lock("a").lock().await.unwrap(),
             client.reentrant_lock("b").lock().await.unwrap(),
         ];
-        tell.send(()).unwrap();
+        sender.send(()).unwrap();
         go_on.recv().unwrap();
         drop(guards);
         Instant::now()
     };
     let ends = tokio::task::spawn_blocking(move || main_of(current_thread(), program).elapsed());
-    tokio::task::spawn_blocking(move || told.recv().unwrap())
+    tokio::task::spawn_blocking(move || receiver.recv().unwrap())
         .await
         .unwrap();
     server.pause();
@@ -239,7 +241,7 @@ async fn the_end_of_a_clients_runtime_ends_its_holds_and_waits() {
     tokio::task::spawn_blocking(move || drop(runtime))
         .await
         .unwrap();
-    let told = async {
+    let reported = async {
         assert_eq!(guard.lost().await, LostReason::Closed);
         token.cancelled().await;
         assert_eq!(waiter.await.unwrap(), Err(Error::Closed));
@@ -266,14 +268,14 @@ async fn the_end_of_a_clients_runtime_ends_its_holds_and_waits() {
         let report = client.shutdown().await;
         assert_eq!(report.unreleased.len(), 2, "{report:?}");
     };
-    tokio::time::timeout(SOON, told)
+    tokio::time::timeout(SOON, reported)
         .await
-        .expect("all are told");
+        .expect("all reports arrive");
     drop(guard);
     is_free(&server, "a").await;
 }
 
-/// Whatever it was doing: an operation on its way ends with its client.
+/// An operation that is under way ends with its client.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_operation_outlives_the_runtime_of_its_client() {
     let server = Server::start().await;
@@ -302,7 +304,7 @@ async fn no_operation_outlives_the_runtime_of_its_client() {
             })
             .collect();
         let calls = server.calls().await;
-        eventually("all are at it", SOON, async || {
+        eventually("all tasks send requests", SOON, async || {
             server.calls().await != calls
         })
         .await;
@@ -325,7 +327,7 @@ async fn no_operation_outlives_the_runtime_of_its_client() {
     }
 }
 
-/// The client's runtime is blocked, so its watchdog sees nothing.
+/// The client's runtime is blocked, so its watchdog reports nothing.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_loss_is_reported_on_the_runtime_of_its_listener() {
     let server = Server::start().await;
@@ -349,7 +351,7 @@ async fn a_loss_is_reported_on_the_runtime_of_its_listener() {
             let group = client.multi_lock(["c", "d"]).lock().await.unwrap();
             assert!(send.send((guards, group)).is_ok());
             blocks.send(()).unwrap();
-            // In vain if nothing says so.
+            // The wait times out if no loss is reported.
             goes_on.recv_timeout(SOON)
         })
     });
@@ -361,10 +363,14 @@ async fn a_loss_is_reported_on_the_runtime_of_its_listener() {
     token.cancelled().await;
     groups.cancelled().await;
     heard.send(()).unwrap();
-    assert_eq!(blocking.join().unwrap(), Ok(()), "it was heard of too late");
+    assert_eq!(
+        blocking.join().unwrap(),
+        Ok(()),
+        "the loss was reported too late"
+    );
 }
 
-/// A client in a static, for several `#[tokio::test]`.
+/// A client in a static, used by several `#[tokio::test]`.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_whose_runtime_is_gone_names_the_runtime_in_its_error() {
     let server = Server::start().await;
@@ -402,7 +408,7 @@ async fn calls_outside_of_a_runtime_name_the_missing_runtime_in_their_error() {
     .join()
     .unwrap();
     for error in [connected, locked, tried, asked, unlocked] {
-        let error = error.expect("there is no runtime");
+        let error = error.expect("the call fails without a runtime");
         assert!(matches!(error, Error::Config { .. }), "{error:?}");
         assert!(error.to_string().contains("tokio runtime"), "{error}");
     }

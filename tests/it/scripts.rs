@@ -1,6 +1,6 @@
-//! The Lua scripts as the server sees them: their texts from `lua/`, run by a client that is not ours.
+//! The Lua scripts of `lua/` on a real server, sent by a client of another library.
 
-/// A script by its files, as it travels.
+/// A script of its files, as the crate sends it.
 macro_rules! script {
     ($($file:literal),+) => {
         concat!(
@@ -49,7 +49,7 @@ const RENEW: &str = script!("expiry", "reentrant_renew");
 const FORCE_RELEASE: &str = script!("reentrant_force_release");
 const INSPECT: &str = script!("reentrant_inspect");
 
-/// What one operation answers.
+/// The reply of one operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Reply {
     Done,
@@ -66,10 +66,10 @@ impl Reply {
         let (status, detail) = match value {
             Value::Array(parts) => match <[Value; 2]>::try_from(parts) {
                 Ok([Value::Int(status), detail]) => (status, detail),
-                odd => panic!("a reply of another shape: {odd:?}"),
+                odd => panic!("unexpected shape of a reply: {odd:?}"),
             },
             Value::Int(status) => (status, Value::Nil),
-            odd => panic!("a reply of another type: {odd:?}"),
+            odd => panic!("unexpected type of a reply: {odd:?}"),
         };
         match (status, detail) {
             (0, Value::Nil) => Self::Done,
@@ -79,7 +79,7 @@ impl Reply {
             (2, Value::Int(0)) => Self::Absent,
             (3, found) => Self::WrongKind(read(found)),
             (4, message) => Self::Failed(read(message)),
-            odd => panic!("an unknown status or detail: {odd:?}"),
+            odd => panic!("unknown status or detail: {odd:?}"),
         }
     }
 
@@ -89,24 +89,24 @@ impl Reply {
 }
 
 fn read<T: redis::FromRedisValue>(value: Value) -> T {
-    T::from_redis_value(value).expect("it has the type that the status says")
+    T::from_redis_value(value).expect("the status determines the type")
 }
 
-/// A lock and the arguments of one operation on it.
+/// A lock, and the arguments of one operation on it.
 type Operation<'a> = (&'a str, Vec<String>);
 
-/// One operation of a script that needs several keys for each.
+/// One operation of a script that needs several keys.
 struct Wide {
     keys: Vec<String>,
     arguments: Vec<String>,
 }
 
-/// The user that runs scripts: by default the administrator, with all rights.
+/// The user that runs scripts, by default the administrator.
 #[derive(Clone)]
 struct Caller(MultiplexedConnection);
 
 impl Caller {
-    /// Logged in as a user with these rights.
+    /// Connects as a user with these rights.
     async fn with_rights(server: &Server, rights: &[&str]) -> Self {
         server
             .command::<()>(&[&["ACL", "SETUSER", "app", "reset", "on", ">pw"], rights].concat())
@@ -135,7 +135,7 @@ impl Caller {
             command.arg(&operation.arguments);
         }
         let answer: Value = command.query_async(&mut self.0.clone()).await.unwrap();
-        // A single operation is answered without a list.
+        // The reply to a single operation is not in a list.
         let answer = match answer {
             Value::Array(replies) if operations.len() != 1 => replies,
             reply => vec![reply],
@@ -189,7 +189,7 @@ fn owned(words: &[&str]) -> Vec<String> {
     words.iter().map(|&word| word.to_owned()).collect()
 }
 
-/// A server, and the administrator at work on it.
+/// A server and its administrator.
 struct Bed {
     server: Server,
     admin: Caller,
@@ -215,12 +215,12 @@ impl Bed {
             .unwrap()
     }
 
-    /// The lock's fields.
+    /// The fields of the lock's hash.
     async fn fields(&self) -> BTreeMap<String, String> {
         self.ask(&["HGETALL", LOCK]).await
     }
 
-    /// The only owner's count.
+    /// Fails unless `owner` is the only owner, with this hold count.
     async fn is_held_by(&self, owner: &str, count: u32) {
         let expected = BTreeMap::from([(owner.to_owned(), count.to_string())]);
         assert_eq!(self.fields().await, expected);
@@ -230,7 +230,7 @@ impl Bed {
         self.ask(&["PTTL", LOCK]).await
     }
 
-    /// Of the lock's expiry, most is left.
+    /// Fails unless most of the lease is left.
     async fn expires_in_about(&self, lease: i64) {
         let left = self.pttl().await;
         assert!(
@@ -243,7 +243,7 @@ impl Bed {
         assert_eq!(self.ask::<u32>(&["DBSIZE"]).await, 0);
     }
 
-    /// All keys, byte by byte.
+    /// All keys with their serialised values.
     async fn everything(&self) -> BTreeMap<String, Vec<u8>> {
         let mut all = BTreeMap::new();
         for key in self.ask::<Vec<String>>(&["KEYS", "*"]).await {
@@ -253,27 +253,28 @@ impl Bed {
         all
     }
 
-    /// The commands that scripts ran since [`Server::reset_calls`], by name, with how often each ran.
+    /// The number of calls of each command since [`Server::reset_calls`], calls from scripts only.
     async fn inner_calls(&self) -> BTreeMap<String, u64> {
         let mut calls = self.server.calls().await;
         calls.retain(|name, _| !["eval", "info", "config|resetstat"].contains(&&**name));
         calls
     }
 
-    /// From here on every command that may need memory is refused: the server has more than this with no keys at all.
+    /// Makes the server refuse every command that may need memory. It uses more than this without
+    /// any keys.
     async fn out_of_memory(&self) {
         let settings = ["maxmemory-policy", "noeviction", "maxmemory", "1"];
         self.ask::<()>(&[&["CONFIG", "SET"], &settings[..]].concat())
             .await;
     }
 
-    /// What stands at the key, byte by byte, and whether it expires.
+    /// The serialised value of the lock's key, and whether it expires.
     async fn snapshot(&self) -> (Option<Vec<u8>>, bool) {
         (self.ask(&["DUMP", LOCK]).await, self.pttl().await >= 0)
     }
 }
 
-/// A plain connection that has subscribed to one channel.
+/// A plain connection that is subscribed to one channel.
 struct Listener(TcpStream);
 
 impl Listener {
@@ -290,18 +291,18 @@ impl Listener {
         listener
     }
 
-    /// Reads on until `end`; what was read is the result.
+    /// Reads until `end`, and returns what it read.
     async fn hears(&mut self, end: &str) -> String {
         let mut heard = String::new();
         while !heard.ends_with(end) {
             let byte = tokio::time::timeout(SOON, self.0.read_u8()).await;
-            let byte = byte.unwrap_or_else(|_| panic!("only {heard:?} is heard, not {end:?}"));
+            let byte = byte.unwrap_or_else(|_| panic!("received only {heard:?}, not {end:?}"));
             heard.push(char::from(byte.unwrap()));
         }
         heard
     }
 
-    /// The payloads of the messages up to now.
+    /// The payloads of the messages since the last call.
     async fn messages(&mut self) -> Vec<String> {
         self.0.write_all(b"PING end\r\n").await.unwrap();
         let heard = self.hears("$3\r\nend\r\n").await;

@@ -1,6 +1,7 @@
-//! A master that sentinels watch over, or that its replicas know: found, lost, and found again.
+//! A master that sentinels monitor, or that its replicas report: found, lost, and found again.
 //!
-//! `TOPOLOGY_ROUNDS=<number>` plays each failover so often (once, if it is not set), each time with servers of its own.
+//! `TOPOLOGY_ROUNDS=<number>` sets the number of failovers of each kind (1 by default), each with
+//! its own servers.
 
 mod failover;
 mod finding;
@@ -15,7 +16,7 @@ use testbed::{Server, Watched, eventually};
 
 use crate::hazards::stage::{GENEROUS, PROMPT, subscriptions};
 
-/// Redisson's settings, and the patience to sit a failover out.
+/// Redisson's settings, with a `command_wait` that outlasts a failover.
 fn config() -> Config {
     let mut config = Config::default();
     config.command_wait = GENEROUS;
@@ -29,7 +30,7 @@ fn rounds() -> usize {
     })
 }
 
-/// Takes a lock without contention, and gives it back.
+/// Acquires and releases a lock without contention.
 async fn works(client: &LockClient, name: &str) {
     let lock = client.reentrant_lock(name);
     let guard = tokio::time::timeout(GENEROUS, lock.lock()).await;
@@ -37,7 +38,7 @@ async fn works(client: &LockClient, name: &str) {
     assert_eq!(guard.unlock().await, Ok(Released::Fully));
 }
 
-/// The connections of lock clients to a server or a sentinel: those of no replica, no sentinel and no test.
+/// Counts the connections of lock clients to a server or a sentinel.
 async fn connections(server: &Server) -> usize {
     let list: String = server.command(&["CLIENT", "LIST"]).await;
     let is_ours = |line: &&str| {
@@ -54,8 +55,8 @@ async fn connections(server: &Server) -> usize {
     list.lines().filter(is_ours).count()
 }
 
-/// On the master `new`: no lock, no place in a queue, no subscription; and, once the clients are shut down, no connection
-/// to any server that runs.
+/// Fails if a lock, a queue entry or a subscription is left on the master `new`, or a connection
+/// after the clients' shutdown.
 async fn left_clean(set_up: &Watched, new: usize, clients: &[LockClient]) {
     let master = &set_up.replicated.servers[new];
     eventually("no key is left", PROMPT, async || {
@@ -73,7 +74,7 @@ async fn left_clean(set_up: &Watched, new: usize, clients: &[LockClient]) {
     .await;
     for client in clients {
         let report = client.shutdown().await;
-        assert_eq!(report.unreleased, [], "nothing is left unreleased");
+        assert_eq!(report.unreleased, [], "no hold is unreleased");
     }
     for server in [master].into_iter().chain(&set_up.sentinels) {
         eventually("no connection is left", PROMPT, async || {

@@ -1,4 +1,4 @@
-//! What only the simple lock does: it shares a string with clients that know no Redisson.
+//! Tests of the simple lock only: it shares a string with clients that do not know Redisson.
 
 use std::time::Duration;
 
@@ -32,13 +32,14 @@ impl Latch {
         self.witness.pttl(&self.name).await
     }
 
-    /// `SET name value NX PX lease`, as redis-py, redsync and more do. Says whether it was taken.
+    /// `SET name value NX PX lease`, as redis-py and redsync do. Returns whether it was
+    /// granted.
     async fn foreign_take(&self, value: &str, lease: &str) -> bool {
         let words = ["SET", &self.name, value, "NX", "PX", lease];
         self.witness.ask::<Option<String>>(&words).await.is_some()
     }
 
-    /// Their release: delete it if the value is theirs.
+    /// The release of such clients: deletes the key if it has their value.
     async fn foreign_release(&self, value: &str) -> bool {
         const RELEASE: &str = "
             if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end";
@@ -46,7 +47,7 @@ impl Latch {
         self.witness.ask(&words).await
     }
 
-    /// Their extension.
+    /// The extension of such clients.
     async fn foreign_extend(&self, value: &str, lease: &str) -> bool {
         const EXTEND: &str = "
             if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('pexpire', KEYS[1], ARGV[2]) end
@@ -57,7 +58,7 @@ impl Latch {
 }
 
 #[tokio::test]
-async fn foreign_clients_and_ours_exclude_each_other() {
+async fn foreign_clients_and_this_crate_exclude_each_other() {
     let latch = Latch::new().await;
     let client = latch.witness.a_client().await;
     let lock = latch.lock(&client);
@@ -85,7 +86,7 @@ async fn foreign_clients_and_ours_exclude_each_other() {
     latch.witness.nothing_left().await;
 }
 
-/// Such clients announce nothing: it asks, more often than where a release is told.
+/// Foreign clients publish no releases, so the client polls.
 #[tokio::test]
 async fn a_foreign_release_is_noticed_without_a_message() {
     let latch = Latch::new().await;
@@ -95,9 +96,9 @@ async fn a_foreign_release_is_noticed_without_a_message() {
     let waiter = tokio::spawn(async move { lock.lock().await });
     latch.witness.have_run(2).await;
     assert!(latch.foreign_release("theirs").await);
-    let guard = done("it asks", waiter).await.unwrap();
+    let guard = done("the waiter polls", waiter).await.unwrap();
     assert_eq!(guard.unlock().await, Ok(Released::Fully));
-    // And not in a loop: five times a second.
+    // Polls come five times a second.
     assert!(latch.foreign_take("theirs", "600000").await);
     latch.witness.server.reset_calls().await;
     let second = Duration::from_secs(1);
@@ -110,10 +111,10 @@ async fn a_foreign_release_is_noticed_without_a_message() {
             .is_none()
     );
     let asked = latch.witness.scripts().await;
-    assert!((3..=10).contains(&asked), "{asked} tries in a second");
+    assert!((3..=10).contains(&asked), "{asked} attempts in a second");
 }
 
-/// Among ourselves a release is told.
+/// A release by this crate is announced to waiters of this crate.
 #[tokio::test]
 async fn a_release_is_announced_to_waiters_of_this_library() {
     let latch = Latch::new().await;
@@ -134,9 +135,10 @@ async fn a_release_is_announced_to_waiters_of_this_library() {
     latch.witness.nothing_left().await;
 }
 
-/// Check and extend: renewed while it is ours, lost when the value is another's, which is left as it is.
+/// A renewal extends only the client's own value. When the value is another's, the hold is lost and
+/// the value unchanged.
 #[tokio::test]
-async fn a_renewal_extends_our_own_value_only() {
+async fn a_renewal_extends_the_clients_own_value_only() {
     let latch = Latch::new().await;
     let lease = Duration::from_millis(600);
     let client = latch.witness.client(watched(lease)).await;
@@ -149,7 +151,7 @@ async fn a_renewal_extends_our_own_value_only() {
     assert!(latch.foreign_take("theirs", "600").await);
     let lost = tokio::time::timeout(SOON, guard.lost()).await;
     assert_eq!(lost.expect("the loss is reported"), LostReason::Gone);
-    eventually("theirs ends in its time", SOON, async || {
+    eventually("the foreign value expires", SOON, async || {
         latch.value().await.is_none()
     })
     .await;
@@ -157,28 +159,28 @@ async fn a_renewal_extends_our_own_value_only() {
     latch.witness.nothing_left().await;
 }
 
-/// A hold that ran out: what stands there now is another's.
+/// A hold whose lease ended: the value belongs to another owner.
 #[tokio::test]
 async fn a_late_unlock_leaves_another_owners_value_alone() {
     let latch = Latch::new().await;
     let client = latch.witness.a_client().await;
     let lease = Duration::from_millis(200);
     let guard = latch.lock(&client).with_lease(lease).lock().await.unwrap();
-    eventually("its lease is over", SOON, async || {
+    eventually("the lease expires", SOON, async || {
         latch.foreign_take("theirs", "60000").await
     })
     .await;
     let late = guard.unlock().await;
     assert!(matches!(late, Err(Error::Lost { .. })), "{late:?}");
     assert_eq!(latch.value().await.as_deref(), Some("theirs"));
-    // The same where our clock does not know yet.
+    // The same before the client's clock reports the loss.
     let () = latch.witness.ask(&["DEL", &latch.name]).await;
     let guard = latch.lock(&client).lock().await.unwrap();
     let () = latch.witness.ask(&["SET", &latch.name, "theirs"]).await;
     let gone = guard.unlock().await;
     assert!(matches!(gone, Err(Error::Lost { .. })), "{gone:?}");
     assert_eq!(latch.value().await.as_deref(), Some("theirs"));
-    // Nor does a guard that is dropped touch it.
+    // The release of a dropped guard does not touch the value either.
     let () = latch.witness.ask(&["DEL", &latch.name]).await;
     let guard = latch.lock(&client).lock().await.unwrap();
     let () = latch.witness.ask(&["SET", &latch.name, "theirs"]).await;
@@ -195,13 +197,14 @@ async fn an_expired_value_of_another_owners_is_free() {
     assert!(latch.foreign_take("theirs", "1000").await);
     let lock = latch.lock(&client);
     let waiter = tokio::spawn(async move { lock.lock().await });
-    let guard = done("their lease is over", waiter).await.unwrap();
+    let guard = done("the foreign lease expires", waiter).await.unwrap();
     assert!(!latch.foreign_extend("theirs", "60000").await);
     assert_eq!(guard.unlock().await, Ok(Released::Fully));
     latch.witness.nothing_left().await;
 }
 
-/// A value without expiry is held for ever, whatever it is: an empty one, or one like ours.
+/// A value without expiry is held for ever, also an empty one, or one that resembles an owner of
+/// this client.
 #[tokio::test]
 async fn a_value_without_expiry_is_held() {
     let latch = Latch::new().await;
@@ -221,7 +224,7 @@ async fn a_value_without_expiry_is_held() {
     latch.witness.nothing_left().await;
 }
 
-/// Redisson's kinds at the name of a simple lock, and the other way round.
+/// Redisson's kinds at the name of a simple lock, and the reverse.
 #[tokio::test]
 async fn other_shapes_are_refused_both_ways() {
     let latch = Latch::new().await;
@@ -258,7 +261,8 @@ async fn other_shapes_are_refused_both_ways() {
     is_wrong(both.write().force_unlock().await.map(drop));
     assert_eq!(latch.value().await, before);
     assert_eq!(held.unlock().await, Ok(Released::Fully));
-    // The fair one's waits have left no queue, the fenced one has counted nothing.
+    // The waits for the fair lock left no queue, and the attempt on the fenced lock raised no
+    // counter.
     latch.witness.nothing_left().await;
 
     let held = client
@@ -286,7 +290,7 @@ async fn other_shapes_are_refused_both_ways() {
     }
 }
 
-/// It is not reentrant, and says so without asking.
+/// The lock has no re-entry, and refuses a second hold without a request.
 #[tokio::test]
 async fn a_simple_lock_is_refused_to_its_own_holder() {
     let latch = Latch::new().await;
@@ -301,7 +305,7 @@ async fn a_simple_lock_is_refused_to_its_own_holder() {
     latch.witness.nothing_left().await;
 }
 
-/// Lost replies and requests: neither a second hold, nor "not held", nor another's value gone.
+/// Lost replies and requests cause no second hold, no "not held" and no loss of a foreign value.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_request_sent_again_after_a_loss_is_executed_once() {
     let latch = Latch::new().await;

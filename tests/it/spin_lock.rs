@@ -1,4 +1,4 @@
-//! What only the spin lock does: it asks again and again, and is not told anything.
+//! Tests of the spin lock only: its waiters poll, and receive no messages.
 
 use std::time::{Duration, Instant};
 
@@ -28,7 +28,7 @@ impl Turnstile {
         format!("redisson_lock__channel:{{{}}}", self.name)
     }
 
-    /// A holder as Redisson's: when it leaves, it announces nothing.
+    /// Makes a thread of Redisson hold the lock, whose release is not announced.
     async fn java_enters(&self, lease: &str) {
         let java = "33333333-3333-4333-8333-333333333333:1";
         let () = self.witness.ask(&["HSET", &self.name, java, "1"]).await;
@@ -39,8 +39,8 @@ impl Turnstile {
         let () = self.witness.ask(&["DEL", &self.name]).await;
     }
 
-    /// How many tries a wait of `wait` makes.
-    async fn tries(&self, lock: &SpinLock, wait: Duration) -> u64 {
+    /// The number of attempts in a wait of `wait`.
+    async fn attempts(&self, lock: &SpinLock, wait: Duration) -> u64 {
         self.witness.server.reset_calls().await;
         assert!(lock.try_lock_for(wait).await.unwrap().is_none());
         self.witness.scripts().await
@@ -49,47 +49,48 @@ impl Turnstile {
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Redisson's two strategies. On a busy machine there may be fewer tries, never more.
+/// Redisson's two strategies. A busy machine makes fewer attempts, never more.
 #[tokio::test]
-async fn both_back_offs_space_the_tries() {
+async fn both_back_offs_space_the_attempts() {
     let turnstile = Turnstile::new().await;
     let client = turnstile.witness.a_client().await;
     turnstile.java_enters("60000").await;
     let lock = turnstile.lock(&client);
     let backing_off = |back_off| lock.with_back_off(back_off);
-    // 1, 2, 4 .. 128 ms: eight tries in the first quarter of a second, then eight a second; a script is sent twice at first.
-    let tries = turnstile.tries(&lock, SECOND).await;
-    assert!((4..=18).contains(&tries), "{tries} in a second");
+    // Pauses of 1, 2, 4 .. 128 ms: eight attempts in the first quarter of a second, then eight a
+    // second. The first script is sent twice.
+    let attempts = turnstile.attempts(&lock, SECOND).await;
+    assert!((4..=18).contains(&attempts), "{attempts} in a second");
     let constant = backing_off(BackOff::Constant(Duration::from_millis(250)));
-    let tries = turnstile.tries(&constant, SECOND).await;
-    assert!((2..=5).contains(&tries), "{tries} in a second");
+    let attempts = turnstile.attempts(&constant, SECOND).await;
+    assert!((2..=5).contains(&attempts), "{attempts} in a second");
     let constant = backing_off(BackOff::Constant(Duration::from_millis(20)));
-    let tries = turnstile.tries(&constant, SECOND).await;
-    assert!((10..=51).contains(&tries), "{tries} in a second");
+    let attempts = turnstile.attempts(&constant, SECOND).await;
+    assert!((10..=51).contains(&attempts), "{attempts} in a second");
     let exponential = backing_off(BackOff::Exponential {
         initial: Duration::from_millis(100),
         max: Duration::from_millis(400),
         multiplier: 4,
     });
-    let tries = turnstile.tries(&exponential, SECOND).await;
-    assert!((2..=5).contains(&tries), "{tries} in a second");
+    let attempts = turnstile.attempts(&exponential, SECOND).await;
+    assert!((2..=5).contains(&attempts), "{attempts} in a second");
 }
 
-/// No setting makes a wait that keeps the server busy by itself.
+/// A pause of zero is raised to a millisecond, so no setting keeps the server busy.
 #[tokio::test]
-async fn a_back_off_of_nothing_is_a_millisecond() {
+async fn a_back_off_of_zero_is_a_millisecond() {
     let turnstile = Turnstile::new().await;
     let client = turnstile.witness.a_client().await;
     turnstile.java_enters("60000").await;
     let lock = turnstile.lock(&client);
     let never_resting = lock.with_back_off(BackOff::Constant(Duration::ZERO));
     let began = Instant::now();
-    let tries = turnstile.tries(&never_resting, SECOND / 2).await;
+    let attempts = turnstile.attempts(&never_resting, SECOND / 2).await;
     let millis = began.elapsed().as_millis() as u64;
-    assert!(tries <= millis + 2, "{tries} in {millis} ms");
+    assert!(attempts <= millis + 2, "{attempts} in {millis} ms");
 }
 
-/// A long pause does not go beyond the wait's limit, nor beyond the holder's lease.
+/// A long pause does not outlast the wait's limit or the holder's lease.
 #[tokio::test]
 async fn a_long_pause_ends_with_the_limit_and_with_the_lease() {
     let turnstile = Turnstile::new().await;
@@ -99,7 +100,12 @@ async fn a_long_pause_ends_with_the_limit_and_with_the_lease() {
     turnstile.java_enters("60000").await;
     let short = Duration::from_millis(50);
     let tried = tokio::time::timeout(SOON, lazy.try_lock_for(short)).await;
-    assert!(tried.expect("the limit counts").unwrap().is_none());
+    assert!(
+        tried
+            .expect("the wait ends at its limit")
+            .unwrap()
+            .is_none()
+    );
     turnstile.java_leaves().await;
     let pause = Duration::from_secs(60);
     let growing = lock.with_back_off(BackOff::Exponential {
@@ -109,11 +115,11 @@ async fn a_long_pause_ends_with_the_limit_and_with_the_lease() {
     });
     turnstile.java_enters("2000").await;
     let guard = tokio::time::timeout(SOON, growing.lock()).await;
-    let guard = guard.expect("the lease counts").unwrap();
+    let guard = guard.expect("the wait ends with the lease").unwrap();
     assert_eq!(guard.unlock().await, Ok(Released::Fully));
 }
 
-/// Waiting takes no subscription: what it is not told it need not hear.
+/// A waiter subscribes to nothing, because it needs no message.
 #[tokio::test]
 async fn a_spin_lock_polls_and_does_not_subscribe() {
     let turnstile = Turnstile::new().await;
@@ -125,12 +131,12 @@ async fn a_spin_lock_polls_and_does_not_subscribe() {
     turnstile.witness.have_run(5).await;
     assert_eq!(turnstile.witness.ran(&["subscribe", "ssubscribe"]).await, 0);
     turnstile.java_leaves().await;
-    let guard = done("the waiter asks again", waiter).await.unwrap();
+    let guard = done("the waiter polls", waiter).await.unwrap();
     assert_eq!(guard.unlock().await, Ok(Released::Fully));
     turnstile.witness.nothing_left().await;
 }
 
-/// Unlike Redisson's, our release is announced on the channel, once per release and not for an inner hold.
+/// Unlike Redisson's, a release is published, once per release and not for an inner hold.
 #[tokio::test]
 async fn a_spin_release_is_announced_once() {
     let turnstile = Turnstile::new().await;
@@ -144,7 +150,7 @@ async fn a_spin_release_is_announced_once() {
     assert_eq!(outer.unlock().await, Ok(Released::Fully));
     assert_eq!(listener.messages().await, ["0"]);
     drop(listener);
-    // One of ours that listens on the same name is in without asking.
+    // A waiter of this crate that listens on the name acquires the lock without a poll.
     let guard = lock.lock().await.unwrap();
     let other = turnstile.witness.client(only_messages()).await;
     let plain = other.reentrant_lock(&turnstile.name);
@@ -157,9 +163,9 @@ async fn a_spin_release_is_announced_once() {
     turnstile.witness.nothing_left().await;
 }
 
-/// P-W11: behind a spin lock of Redisson's, one that listens is back at the poll floor ..
+/// P-W11: a listening waiter behind Redisson's spin lock retries at the poll floor ..
 #[tokio::test]
-async fn p_w11_behind_a_silent_release_the_poll_floor_brings_waiters_back() {
+async fn p_w11_a_poll_finds_a_silent_release() {
     let turnstile = Turnstile::new().await;
     let client = turnstile.witness.client(polling(SECOND)).await;
     turnstile.java_enters("600000").await;
@@ -168,23 +174,27 @@ async fn p_w11_behind_a_silent_release_the_poll_floor_brings_waiters_back() {
     let waiter = tokio::spawn(async move { plain.lock().await });
     turnstile.witness.have_run(2).await;
     turnstile.java_leaves().await;
-    let guard = done("it asks at the poll floor", waiter).await.unwrap();
+    let guard = done("the waiter polls at the poll floor", waiter)
+        .await
+        .unwrap();
     assert_eq!(guard.unlock().await, Ok(Released::Fully));
 }
 
-/// .. and when the lease that it was told runs out, if that is sooner.
+/// .. and at the end of the lease that its refusal reported, if that is earlier.
 #[tokio::test]
-async fn p_w11_behind_a_lease_that_runs_out_waiters_are_back_at_its_end() {
+async fn p_w11_waiters_retry_when_a_lease_expires() {
     let turnstile = Turnstile::new().await;
     let client = turnstile.witness.client(only_messages()).await;
     turnstile.java_enters("1500").await;
     let plain = client.reentrant_lock(&turnstile.name);
     let waiter = tokio::spawn(async move { plain.lock().await });
-    let guard = done("it asks at the lease's end", waiter).await.unwrap();
+    let guard = done("the waiter retries at the lease's end", waiter)
+        .await
+        .unwrap();
     assert_eq!(guard.unlock().await, Ok(Released::Fully));
 }
 
-/// The holder of a spin lock is renewed like any other.
+/// A spin lock's hold is renewed like any other.
 #[tokio::test]
 async fn a_hold_is_renewed() {
     let turnstile = Turnstile::new().await;

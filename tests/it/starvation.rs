@@ -1,4 +1,4 @@
-//! Nothing is starved: not the runtime, not other owners, not the server.
+//! The runtime, other owners and the server do not starve.
 
 use std::time::{Duration, Instant};
 
@@ -18,12 +18,12 @@ async fn connect(server: &Server, watchdog_lease: Duration) -> LockClient {
     builder.build().await.expect("the server is up")
 }
 
-/// A hold that ends within the time that the watchdog looks ahead used to wake it over and over: on one thread nothing
-/// else ran until the hold was lost.
+/// A hold that ended within the watchdog's look-ahead once woke the watchdog over and over. On one
+/// thread no other task ran until the hold was lost.
 #[tokio::test]
 async fn a_hold_that_ends_soon_leaves_the_runtime_alone() {
     let server = Server::start().await;
-    // It looks ahead a sixtieth of this: ten seconds.
+    // The watchdog looks ahead a sixtieth of this: ten seconds.
     let client = connect(&server, Duration::from_secs(600)).await;
     let lock = client.reentrant_lock(unique_name("soon"));
     let guard = lock
@@ -38,8 +38,9 @@ async fn a_hold_that_ends_soon_leaves_the_runtime_alone() {
     let _ = guard.unlock().await.unwrap();
 }
 
-/// A dropped guard's release is queued; its owner, locking again, used to enter its own old hold for ever.
-pub async fn an_owner_that_drops_and_locks_again_lets_the_rest_in<S: Subject>() {
+/// The release of a dropped guard is queued. Its owner once entered its own old hold again, for
+/// ever.
+pub async fn an_owner_that_drops_and_locks_again_does_not_starve_another<S: Subject>() {
     let server = Server::start().await;
     let (client, other) = (
         connect(&server, GENEROUS).await,
@@ -56,7 +57,7 @@ pub async fn an_owner_that_drops_and_locks_again_lets_the_rest_in<S: Subject>() 
     });
     let other = other.rival::<S>(&name);
     let got_in = timeout(GENEROUS, other.lock()).await;
-    assert!(!greedy.is_finished(), "the other one runs on");
+    assert!(!greedy.is_finished(), "the first owner runs on");
     greedy.abort();
     let _ = got_in
         .expect("the waiter acquires the lock")
@@ -66,27 +67,28 @@ pub async fn an_owner_that_drops_and_locks_again_lets_the_rest_in<S: Subject>() 
         .unwrap();
 }
 
-/// Waiters that were trying saw every release and tried again, which fed itself: a hundred tries per hand-over.
+/// Once, each release made all trying waiters try again: a hundred attempts per hand-off.
 pub async fn p_w9_a_hand_off_costs_a_few_attempts_however_many_tasks_wait<S: Subject>() {
-    const COMERS: u64 = 1_000;
+    const TASKS: u64 = 1_000;
     let server = Server::start().await;
     let client = connect(&server, GENEROUS).await;
     let name = unique_name("crowd");
-    let mut comers = tokio::task::JoinSet::new();
-    for _ in 0..COMERS {
+    let mut tasks = tokio::task::JoinSet::new();
+    for _ in 0..TASKS {
         let lock = client.kind::<S>(&name);
-        comers.spawn(async move { lock.lock().await.unwrap().unlock().await.unwrap() });
+        tasks.spawn(async move { lock.lock().await.unwrap().unlock().await.unwrap() });
     }
-    let all = timeout(2 * GENEROUS, comers.join_all()).await;
-    assert_eq!(all.expect("all get in").len() as u64, COMERS);
-    // Every try begins with a PTTL; a reader's release looks at those of the rest, but once at the fields.
+    let all = timeout(2 * GENEROUS, tasks.join_all()).await;
+    assert_eq!(all.expect("all tasks acquire the lock").len() as u64, TASKS);
+    // Each attempt runs one PTTL. A reader's release runs more of them, and one HMGET.
     let counted = if S::SHARED { "hmget" } else { "pttl" };
-    let tries = server.calls().await[counted] as f64 / COMERS as f64;
-    println!("{tries} tries per hand-over");
-    assert!(tries <= 10.0, "{tries} tries per hand-over");
+    let attempts = server.calls().await[counted] as f64 / TASKS as f64;
+    println!("{attempts} attempts per hand-off");
+    assert!(attempts <= 10.0, "{attempts} attempts per hand-off");
 }
 
-/// The release of an inner hold that cannot be sent may have been: from then on only the outer lease counts.
+/// The release of an inner hold has no reply, and may have been executed. From then on only the
+/// outer hold's lease counts.
 pub async fn an_unanswered_inner_release_ends_the_outer_hold_in_time<S: Subject>() {
     let server = Server::start().await;
     let client = connect(&server, GENEROUS).await;
@@ -110,7 +112,7 @@ pub async fn an_unanswered_inner_release_ends_the_outer_hold_in_time<S: Subject>
     assert!(paused.elapsed() < GENEROUS, "{:?}", paused.elapsed());
 }
 
-/// Dropping a connect that is under way used to leave its connection open.
+/// A dropped connection attempt once left its connection open.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cancelled_connect_leaves_no_connection() {
     let server = Server::start().await;
@@ -123,7 +125,7 @@ async fn a_cancelled_connect_leaves_no_connection() {
     for micros in (0..4_000).step_by(100) {
         let _ = timeout(Duration::from_micros(micros), LockClient::connect(&url)).await;
     }
-    eventually("all are closed", GENEROUS, async || {
+    eventually("all connections are closed", GENEROUS, async || {
         connections().await <= before
     })
     .await;

@@ -1,4 +1,5 @@
-//! What the tests of single kinds share: a server of their own, and an administrator that looks and meddles.
+//! Helpers for the tests of single kinds: a server for each test, and an administrator that reads
+//! and changes its keys.
 
 use std::{
     future::poll_fn,
@@ -17,9 +18,9 @@ use tokio::{
     time::timeout,
 };
 
-/// For what should be a matter of milliseconds, or of the short times that a test sets.
+/// The limit for steps that take milliseconds, or as long as the short times that a test sets.
 pub const SOON: Duration = Duration::from_secs(20);
-/// Longer than any test: what takes it never happens.
+/// Longer than any test: a wait for it never ends within one.
 pub const NEVER: Duration = Duration::from_secs(600);
 
 /// A configuration with this poll floor.
@@ -36,7 +37,7 @@ pub fn watched(lease: Duration) -> Config {
     config
 }
 
-/// A configuration under which nothing but a message brings a waiter in.
+/// A configuration under which only a message wakes a waiter.
 pub fn only_messages() -> Config {
     let mut config = watched(NEVER);
     config.poll_floor = NEVER;
@@ -59,7 +60,7 @@ impl Witness {
         connect(&self.server.url(), config).await
     }
 
-    /// With Redisson's settings.
+    /// A client with Redisson's settings.
     pub async fn a_client(&self) -> LockClient {
         self.client(Config::default()).await
     }
@@ -84,7 +85,7 @@ impl Witness {
         self.ask(&["EXISTS", key]).await
     }
 
-    /// How often these commands ran since [`Server::reset_calls`], in scripts too.
+    /// How often these commands ran since [`Server::reset_calls`], calls from scripts included.
     pub async fn ran(&self, commands: &[&str]) -> u64 {
         let calls = self.server.calls().await;
         let of = |command: &&str| calls.get(*command).copied().unwrap_or(0);
@@ -118,7 +119,7 @@ impl Witness {
             .await
             .is_err()
         {
-            panic!("left: {:?}", keys().await);
+            panic!("keys left: {:?}", keys().await);
         }
         let deaf = async || {
             let channels: Vec<String> = self.ask(&["PUBSUB", "CHANNELS"]).await;
@@ -133,7 +134,7 @@ pub async fn connect(url: &str, config: Config) -> LockClient {
     builder.build().await.expect("the server is there")
 }
 
-/// What `task` returns, which should be soon.
+/// Returns what `task` returns, and fails after [`SOON`].
 pub async fn done<T>(what: &str, task: JoinHandle<T>) -> T {
     let ended = timeout(SOON, task).await;
     ended
@@ -141,21 +142,21 @@ pub async fn done<T>(what: &str, task: JoinHandle<T>) -> T {
         .expect("the task does not fail")
 }
 
-/// Lets real time pass, where the test consists of it.
+/// Lets real time pass, for tests that measure it.
 pub async fn let_pass(time: Duration) {
     tokio::time::sleep(time).await;
 }
 
-/// Looks at `condition` for as long as `time`: it must be true all along.
+/// Fails if `condition` is false at any time within `time`.
 pub async fn always(what: &str, time: Duration, mut condition: impl AsyncFnMut() -> bool) {
     let end = Instant::now() + time;
     while Instant::now() < end {
-        assert!(condition().await, "no more: {what}");
+        assert!(condition().await, "no longer true: {what}");
         let_pass(Duration::from_millis(20)).await;
     }
 }
 
-/// Polls `future` at most `times` times, each time that it asks for it; what is not done by then is dropped.
+/// Polls `future` at most `times` times, whenever it is woken, then drops it unless it is ready.
 pub async fn poll_and_drop<F: Future>(future: F, times: u64) -> Option<F::Output> {
     let mut future = pin!(future);
     let mut polls = 0;
@@ -173,7 +174,7 @@ pub async fn poll_and_drop<F: Future>(future: F, times: u64) -> Option<F::Output
     .await
 }
 
-/// A plain connection that listens to one channel, as a client that is not ours does.
+/// A plain connection that listens to one channel, as a client of another library does.
 pub struct Listener(TcpStream);
 
 impl Listener {
@@ -188,18 +189,18 @@ impl Listener {
         listener
     }
 
-    /// Reads on until `end`; what was read is the result.
+    /// Reads until `end`, and returns what it read.
     async fn hears(&mut self, end: &str) -> String {
         let mut heard = String::new();
         while !heard.ends_with(end) {
             let byte = timeout(SOON, self.0.read_u8()).await;
-            let byte = byte.unwrap_or_else(|_| panic!("only {heard:?} is heard, not {end:?}"));
+            let byte = byte.unwrap_or_else(|_| panic!("received only {heard:?}, not {end:?}"));
             heard.push(char::from(byte.unwrap()));
         }
         heard
     }
 
-    /// The payloads of the messages since the last time.
+    /// The payloads of the messages since the last call.
     pub async fn messages(&mut self) -> Vec<String> {
         self.0.write_all(b"PING end\r\n").await.unwrap();
         let heard = self.hears("$3\r\nend\r\n").await;

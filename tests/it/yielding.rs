@@ -1,6 +1,7 @@
-//! Clients that come back to a lock again and again leave it to each other: no client is starved.
+//! Clients that acquire a lock over and over leave it to each other, so no client starves.
 //!
-//! Shares are counted in turns, and judged far from where they are on a quiet machine: they do not depend on its speed.
+//! Shares are counted in turns. The limits are far from the shares on a quiet machine, so they hold
+//! at any speed.
 
 use std::{
     sync::{
@@ -20,20 +21,20 @@ use crate::hazards::stage::{
 };
 
 const WORK: Duration = Duration::from_millis(5);
-/// In all, by those that contend.
+/// The turns of all contenders together.
 const TURNS: u64 = 120;
 
-/// Tasks that take a lock, work and release it, until they are told to stop.
+/// Tasks that acquire a lock, work and release it until the contest is over.
 #[derive(Default)]
 struct Contest {
     tasks: JoinSet<()>,
     turns: Vec<Arc<AtomicU64>>,
-    /// Whose turn it was, turn by turn.
+    /// The contender of each turn.
     order: Arc<Mutex<Vec<usize>>>,
     over: Arc<AtomicBool>,
 }
 
-/// A lock of any sort, taken for one turn.
+/// A lock of any type that can be held for one turn.
 trait Turn: Clone + Send + Sync + 'static {
     fn take(&self, work: Duration) -> impl Future<Output = ()> + Send;
 }
@@ -55,7 +56,7 @@ impl Turn for MultiLock {
 }
 
 impl Contest {
-    /// `tasks` that share a count.
+    /// Adds `tasks` that share a count.
     fn enter(&mut self, lock: impl Turn, tasks: usize, work: Duration) -> Arc<AtomicU64> {
         let turns = Arc::<AtomicU64>::default();
         for _ in 0..tasks {
@@ -73,10 +74,10 @@ impl Contest {
         turns
     }
 
-    /// The turns of each, once all together have had so many.
+    /// Returns the turns of each contender, once they have had `all` together.
     async fn after(mut self, all: u64) -> Vec<u64> {
         let turns = || self.turns.iter().map(|turns| turns.load(SeqCst));
-        eventually("they have their turns", TEST_LIMIT, async || {
+        eventually("the contenders have their turns", TEST_LIMIT, async || {
             turns().sum::<u64>() >= all
         })
         .await;
@@ -89,7 +90,7 @@ impl Contest {
     }
 }
 
-/// The least share, as part of an equal one.
+/// The smallest share, relative to an equal one.
 fn least(turns: &[u64]) -> f64 {
     let all: u64 = turns.iter().sum();
     let equal = all as f64 / turns.len() as f64;
@@ -102,7 +103,7 @@ async fn client_of(server: &Server) -> LockClient {
     connect(&server.url(), Config::default()).await
 }
 
-/// Clients with a task each.
+/// Returns the smallest share of clients with a task each.
 async fn contest_of<L: Turn>(clients: &[LockClient], lock: impl Fn(&LockClient) -> L) -> f64 {
     let mut contest = Contest::default();
     for client in clients {
@@ -127,7 +128,7 @@ async fn each_of_two_clients_has_its_share_of_every_kind() {
     assert!(least(&beside.after(TURNS).await) >= 0.5);
     let group = |client: &LockClient| client.multi_lock([&name, &format!("{name}:2")]);
     assert!(contest_of(&clients, group).await >= 0.4);
-    // A group beside a lock that is one of its members.
+    // A group and a lock that is one of its members.
     let mut beside = Contest::default();
     beside.enter(group(&clients[0]), 1, WORK);
     beside.enter(clients[1].reentrant_lock(&name), 1, WORK);
@@ -146,14 +147,14 @@ async fn each_of_three_clients_has_its_share() {
     assert!(contest_of(&clients, |client| client.reentrant_lock(&name)).await >= 0.5);
 }
 
-/// Neighbours poll: what a client leaves them is met by chance, sooner or later.
+/// Waiters poll, so they meet the time that a client leaves to them only by chance.
 async fn pollers_are_let_in<K: Kind>(lock: impl Fn(&LockClient) -> Lock<K>) {
     let server = Server::start().await;
     let mut contest = Contest::default();
     for client in [client_of(&server).await, client_of(&server).await] {
         contest.enter(lock(&client), 1, WORK);
     }
-    eventually("each is let in", TEST_LIMIT, async || {
+    eventually("each client acquires the lock", TEST_LIMIT, async || {
         contest.turns.iter().all(|turns| turns.load(SeqCst) >= 20)
     })
     .await;
@@ -161,13 +162,13 @@ async fn pollers_are_let_in<K: Kind>(lock: impl Fn(&LockClient) -> Lock<K>) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn clients_that_spin_are_let_in() {
+async fn clients_of_a_spin_lock_all_acquire_it() {
     let name = unique_name("spin");
     pollers_are_let_in(|client| client.spin_lock(&name)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn clients_of_a_simple_lock_are_let_in() {
+async fn clients_of_a_simple_lock_all_acquire_it() {
     let name = unique_name("simple");
     pollers_are_let_in(|client| client.simple_lock(&name)).await;
 }
@@ -182,16 +183,17 @@ async fn one_task_has_its_share_beside_a_client_with_many() {
     contest.enter(lonely.reentrant_lock(&name), 1, Duration::from_millis(1));
     let order = contest.order.clone();
     let share = least(&contest.after(4 * TURNS).await);
-    // Of 33 tasks that all have the same share it would have a thirty-third, of two clients a half.
+    // Equal shares of 33 tasks would give it one of 33, and equal shares of clients a half.
     assert!(share >= 0.12, "{share}");
-    // Without yields each client keeps the lock for dozens of turns: 6 to 15 runs, seen; with them 387 to 475.
+    // Without yields each client keeps the lock for dozens of turns: 6 to 15 runs were seen, with
+    // yields 387 to 475.
     let order = order.lock().expect("no panic");
     let runs = order.chunk_by(|one, next| one == next).count();
     assert!(runs as u64 >= TURNS, "{runs} runs of {} turns", order.len());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn client_that_is_far_from_the_server_is_let_in() {
+async fn client_far_from_the_server_acquires_the_lock() {
     let server = Server::start().await;
     let proxy = Proxy::start(server.port()).await;
     let far = connect(&proxy.url(), Config::default()).await;
@@ -207,18 +209,18 @@ async fn client_that_is_far_from_the_server_is_let_in() {
         );
         contest.enter(far.reentrant_lock(&name), 1, Duration::from_millis(1));
         let turns = contest.after(3 * TURNS).await;
-        // Without yields it is one turn in seconds.
+        // Without yields the far client gets one turn in several seconds.
         assert!(turns[1] >= 5, "{turns:?}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn listener_that_never_asks_costs_a_part_of_the_time_only() {
+async fn idle_listener_costs_a_part_of_the_time_only() {
     let server = Server::start().await;
     let client = client_of(&server).await;
     let lock = client.reentrant_lock(unique_name("dead"));
     let _listener = listener(&server, lock.name()).await;
-    // Within one run: the time of those pairs that had to wait, and of all.
+    // Compared within one run: the time that pairs waited, and all time.
     let mut waited = Duration::ZERO;
     let begun = Instant::now();
     while begun.elapsed() < Duration::from_secs(2) {
@@ -229,16 +231,19 @@ async fn listener_that_never_asks_costs_a_part_of_the_time_only() {
         let _ = guard.unlock().await.unwrap();
     }
     let share = waited.as_secs_f64() / begun.elapsed().as_secs_f64();
-    println!("{share:.2} of the time was waited");
+    println!("{share:.2} of the time was spent waiting");
     assert!(share < 0.6, "{share}");
 }
 
-/// A subscriber of the lock's channel that never asks for the lock.
+/// A subscriber of the lock's channel that never tries to acquire the lock.
 async fn listener(server: &Server, name: &str) -> redis::aio::PubSub {
-    let client = redis::Client::open(server.url()).expect("the URL is one");
+    let client = redis::Client::open(server.url()).expect("the URL is valid");
     let mut listener = client.get_async_pubsub().await.expect("the server is up");
     let channel = format!("redisson_lock__channel:{{{name}}}");
-    listener.subscribe(channel).await.expect("it may listen");
+    listener
+        .subscribe(channel)
+        .await
+        .expect("the server allows it");
     listener
 }
 
@@ -264,7 +269,7 @@ async fn wait_that_is_dropped_during_a_yield_leaves_nothing() {
     let heard = listener(&server, lock.name()).await;
     for _ in 0..200 {
         lock.take(Duration::ZERO).await;
-        // In a yield, or not: where no yield is due it asks.
+        // During a yield the future sends nothing. Otherwise it sends a request.
         drop(Box::pin(lock.lock()).now_or_never());
     }
     drop(heard);
@@ -283,16 +288,16 @@ async fn try_lock_does_not_yield() {
         let guard = lock.try_lock().await.unwrap().expect("the lock is free");
         assert_eq!(scripts(&server).await - before, 1);
         let _ = guard.unlock().await.unwrap();
-        // The owner of a hold does not wait for another one either.
+        // The owner of a hold does not yield either.
         let outer = lock.lock().await.unwrap();
         let inner = lock.lock().now_or_never();
         drop((outer, inner));
     }
 }
 
-/// Six readers of as many clients, one of which always reads.
+/// Readers of six clients overlap, so one of them always reads.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn writer_is_let_in_among_readers_that_overlap() {
+async fn writer_acquires_the_lock_among_overlapping_readers() {
     let server = Server::start().await;
     let name = unique_name("readers");
     let mut readers = Contest::default();
@@ -301,7 +306,7 @@ async fn writer_is_let_in_among_readers_that_overlap() {
         let read = client.read_write_lock(&name).read().clone();
         readers.enter(read, 1, Duration::from_millis(10 + 2 * i));
     }
-    eventually("they read", GENEROUS, async || {
+    eventually("all clients read", GENEROUS, async || {
         readers.turns.iter().all(|turns| turns.load(SeqCst) > 1)
     })
     .await;
@@ -309,7 +314,7 @@ async fn writer_is_let_in_among_readers_that_overlap() {
     let write = client.read_write_lock(&name).write().clone();
     for _ in 0..5 {
         let turn = tokio::time::timeout(GENEROUS, write.take(Duration::from_millis(1)));
-        turn.await.expect("the readers let it in");
+        turn.await.expect("the writer acquires the lock");
     }
     let reads = readers.after(1).await;
     assert!(reads.iter().all(|turns| *turns > 5), "{reads:?}");
@@ -319,7 +324,7 @@ async fn writer_is_let_in_among_readers_that_overlap() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn intent_of_a_writer_concerns_new_readers_only() {
     let server = Server::start().await;
-    // Readers that share would not ask the server.
+    // Readers that share a hold would send nothing.
     let config = Config::default().with_local_hand_off(Duration::ZERO);
     let client = connect(&server.url(), config).await;
     let name = unique_name("intent");
@@ -330,23 +335,29 @@ async fn intent_of_a_writer_concerns_new_readers_only() {
     let set = ["SET", &intent, "1", "PX", "60000"];
     server.command::<()>(&set).await;
     let refused = lock.read().owned_by(&newcomer).try_lock().await;
-    assert!(refused.unwrap().is_none(), "it is kept out");
+    assert!(
+        refused.unwrap().is_none(),
+        "the intent refuses a new reader"
+    );
     let inner = lock.read().owned_by(&reader).try_lock().await;
-    drop(inner.unwrap().expect("it reads already"));
+    drop(inner.unwrap().expect("a reader may enter again"));
     drop(outer);
     let refused = lock.read().owned_by(&newcomer).try_lock().await;
-    assert!(refused.unwrap().is_none(), "the lock is left to the writer");
-    // The writer may read inside its write hold, and ends its intent when it gets in.
+    assert!(
+        refused.unwrap().is_none(),
+        "the intent still refuses a new reader"
+    );
+    // The writer may read inside its write hold. Its acquisition ends its intent.
     let writer = lock.write().lock().await.unwrap();
     drop(lock.read().try_lock().await.unwrap().expect("a downgrade"));
     let _ = writer.unlock().await.unwrap();
     server.command::<()>(&["DEL", &intent]).await;
     let free = lock.read().owned_by(&newcomer).try_lock().await;
-    drop(free.unwrap().expect("it is not kept out any more"));
+    drop(free.unwrap().expect("the intent has ended"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn writer_that_gives_up_or_gets_in_leaves_no_intent() {
+async fn writer_leaves_no_intent_after_its_wait() {
     let server = Server::start().await;
     let (client, other) = (client_of(&server).await, client_of(&server).await);
     let name = unique_name("given-up");
@@ -360,7 +371,7 @@ async fn writer_that_gives_up_or_gets_in_leaves_no_intent() {
             async move { write.take(Duration::ZERO).await }
         });
         let left = async || exists(&server, &intent).await;
-        eventually("the writer leaves an intent", GENEROUS, left).await;
+        eventually("the writer sets an intent", GENEROUS, left).await;
         if gives_up {
             waiting.abort();
             let _ = waiting.await;
@@ -368,20 +379,27 @@ async fn writer_that_gives_up_or_gets_in_leaves_no_intent() {
         } else {
             drop(reading);
             waiting.await.expect("the waiter acquires the lock");
-            assert!(!exists(&server, &intent).await, "it is in");
+            assert!(
+                !exists(&server, &intent).await,
+                "the writer's intent outlives its acquisition"
+            );
         }
         nothing_left(&server, PROMPT).await;
     }
     let mut config = Config::default();
     config.yield_to_others = false;
-    let rude = connect(&server.url(), config).await;
+    let hasty = connect(&server.url(), config).await;
     let reading = read.lock().await.unwrap();
     let wait = Duration::from_millis(200);
-    let refused = rude.read_write_lock(&name).write().try_lock_for(wait).await;
+    let refused = hasty
+        .read_write_lock(&name)
+        .write()
+        .try_lock_for(wait)
+        .await;
     assert!(refused.unwrap().is_none());
     assert!(
         !exists(&server, &format!("{intent}:rest")).await,
-        "it does not yield"
+        "a client without yields must set no pause between intents"
     );
     drop(reading);
 }
@@ -401,8 +419,8 @@ async fn each_client_has_its_share_on_a_cluster() {
         let mut config = Config::default();
         let name = cluster.name_on(node, "share").await;
         assert!(pair_on(&cluster.url(), config.clone(), &name).await >= 0.5);
-        // Its nodes do not say which clients listen elsewhere: a tenth of the time is for them, and they use more of it or less. Without the
-        // rule one of the two has a turn in a hundred.
+        // The nodes do not report which clients listen elsewhere, so a tenth of the time is left to
+        // them. Without the rule, one of the two clients gets a turn in a hundred.
         config.sharded_pubsub = ShardedPubSub::Off;
         assert!(pair_on(&cluster.url(), config, &name).await >= 0.1);
     }

@@ -10,7 +10,10 @@ use std::{
 };
 
 use fastrand::Rng;
-use redisson_lock::{Config, LockClient, ShardedPubSub, test_util::simulation};
+use redisson_lock::{
+    Config, LockClient, ShardedPubSub,
+    test_util::simulation::{self, Replicated},
+};
 use tokio::{
     runtime::{Builder, RngSeed, UnhandledPanic},
     task::JoinSet,
@@ -24,7 +27,7 @@ use crate::{
     order,
     played::{
         actor::{Actor, Clients, PATIENCE, Scene},
-        log::{self, Log},
+        log::{self, HoldId, Log, Side, Spot, What},
         oracle::judge,
         profiles::{self, CALM, CUTS, FORCED, FREEZES, OUTAGES, Profile, SILENCES, SLOW},
         subjects::{self, Subject},
@@ -495,4 +498,44 @@ fn none<T: fmt::Debug>(what: &str, left: Vec<T>) -> Result<(), String> {
         true => Ok(()),
         false => Err(format!("{what}: {left:?}")),
     }
+}
+
+/// A master that is replaced while an earlier one still serves excuses lost holds as the earlier one does: for a lease.
+#[tokio::test(start_paused = true)]
+async fn holds_of_a_second_replaced_master_may_be_lost_for_a_lease() {
+    let plan = Plan::named(0, Kind::Replicas, "losses");
+    let (_, profile) = plan.profile();
+    let lease = profile.watchdog_lease;
+    let replicas = Replicated::new(0);
+    let world = World::Replicas(replicas.clone());
+    let (scene, _) = scene(&plan, profile, &world);
+    world.set_faults(Weather::new(Rng::with_seed(0), scene.clone(), false));
+    let _cycle = Undisturbed(world);
+    for _ in 0..2 {
+        // Sentinels cannot convert an isolated master, so it serves to the end.
+        replicas.isolate(replicas.master());
+        assert!(replicas.fail_over());
+        sleep(lease * 2 / 3).await;
+    }
+    let enters = |owner| {
+        let spot = Spot {
+            owner,
+            names: 1,
+            side: Side::Alone,
+        };
+        // The present master has no hold.
+        let what = What::Enters {
+            hold: HoldId(owner),
+            lease,
+            until: LONGEST,
+            valid: true,
+            token: None,
+        };
+        scene.log.note(spot, what);
+        scene.log.broken()
+    };
+    assert_eq!(enters(1), None);
+    sleep(lease / 2).await;
+    let rule = enters(2).expect("the lease of the second master's holds is over");
+    assert!(rule.starts_with("the server has 0 holds of"), "{rule}");
 }

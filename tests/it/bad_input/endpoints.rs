@@ -1,4 +1,4 @@
-//! What is no Redis server at all.
+//! Endpoints that are not Redis servers.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -11,14 +11,14 @@ use tokio::{
 
 use super::{SECRET, SOON};
 
-/// Says `greeting` on each connection; then hangs up, or says no more.
+/// Sends `greeting` on each connection, then closes it or falls silent.
 async fn endpoint(greeting: &'static [u8], hangs_up: bool) -> (SocketAddr, JoinHandle<()>) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let address = listener.local_addr().unwrap();
     let task = tokio::spawn(async move {
         let mut connections = Vec::new();
         while let Ok((mut connection, _)) = listener.accept().await {
-            // As a server would: it reads something before it answers.
+            // Like a server, it reads a request before it answers.
             let _ = connection.read(&mut [0; 256]).await;
             let _ = connection.write_all(greeting).await;
             if !hangs_up {
@@ -29,13 +29,13 @@ async fn endpoint(greeting: &'static [u8], hangs_up: bool) -> (SocketAddr, JoinH
     (address, task)
 }
 
-/// Connecting fails in time, with a word on what to do and none of the secret.
+/// Connecting fails in time. The error says what to do, without the secret.
 async fn is_unavailable(address: SocketAddr) {
     let url = format!("redis://:s3cret@{address}");
     let connected = tokio::time::timeout(SOON, LockClient::connect(&url)).await;
     let error = connected
         .expect("the call ends in time")
-        .expect_err("it is no Redis");
+        .expect_err("the endpoint is not Redis");
     assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
     assert!(error.to_string().contains("check"), "{error}");
     assert!(!format!("{error} {error:?}").contains(SECRET), "{error}");

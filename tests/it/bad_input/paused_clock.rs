@@ -1,9 +1,9 @@
-//! A test that pauses tokio's clock and connects to a real server is told so: time limits end at once then.
+//! The error names a paused tokio clock: with it, time limits against a real server end at once.
 
 use redisson_lock::{Error, LockClient};
 use testbed::Server;
 
-async fn told(url: &str) {
+async fn is_reported(url: &str) {
     let Err(Error::Config { reason, .. }) = LockClient::connect(url).await else {
         panic!("{url}: no configuration error");
     };
@@ -14,12 +14,12 @@ async fn told(url: &str) {
 async fn a_paused_clock_is_named_when_a_real_server_cannot_answer_in_time() {
     let server = Server::start().await;
     let port = server.port();
-    // Its answer would be in time now and then.
+    // A running server would sometimes answer in time.
     server.pause();
     tokio::time::pause();
-    told(&format!("redis://127.0.0.1:{port}")).await;
-    told(&format!("redis-cluster://127.0.0.1:{port}")).await;
-    told(&format!("redis-sentinel://127.0.0.1:{port}/mymaster")).await;
+    is_reported(&format!("redis://127.0.0.1:{port}")).await;
+    is_reported(&format!("redis-cluster://127.0.0.1:{port}")).await;
+    is_reported(&format!("redis-sentinel://127.0.0.1:{port}/mymaster")).await;
     tokio::time::resume();
     server.resume();
 }

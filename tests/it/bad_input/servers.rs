@@ -5,7 +5,7 @@ use testbed::Server;
 
 use super::SECRET;
 
-/// What connecting to `url` fails with.
+/// The error of connecting to `url`.
 async fn refusal(url: &str) -> Error {
     let connected = tokio::time::timeout(super::SOON, LockClient::connect(url)).await;
     let error = connected
@@ -40,7 +40,8 @@ async fn wrong_and_missing_passwords() {
     assert_eq!(server.command::<u32>(&["DBSIZE"]).await, 0);
 }
 
-/// The server lets everybody in, so a password is one too many: a mix-up of servers, most likely.
+/// The server admits every client. A needless password most likely means that servers were mixed
+/// up.
 #[tokio::test]
 async fn a_password_for_a_server_without_one() {
     let server = Server::start().await;
@@ -80,7 +81,7 @@ async fn rights_that_the_user_lacks() {
     );
 }
 
-/// Redis before 6, or something that speaks as it did.
+/// Redis before 6, or a server that speaks its protocol.
 #[tokio::test]
 async fn a_server_without_resp3() {
     let server = Server::start_with(&["--rename-command", "HELLO", ""]).await;
@@ -98,5 +99,5 @@ async fn a_server_without_resp3() {
     testbed::eventually("the task waits", super::SOON, parked).await;
     assert_eq!(guard.unlock().await, Ok(Released::Fully));
     let woken = tokio::time::timeout(super::SOON, waiter).await;
-    woken.expect("a message wakes it").unwrap().unwrap();
+    woken.expect("a message wakes the waiter").unwrap().unwrap();
 }

@@ -1,9 +1,9 @@
-//! Servers of another sort than the URL says, and servers that are named twice.
+//! Servers of another type than the URL says, and servers that are configured twice.
 
 use redisson_lock::{Config, Error, LockClient};
 use testbed::{Clustered, Replicated, Server, Watched};
 
-/// What connecting fails with.
+/// The error of connecting.
 async fn refusal(connecting: redisson_lock::LockClientBuilder) -> Error {
     let connected = tokio::time::timeout(super::SOON, connecting.build()).await;
     connected
@@ -15,8 +15,9 @@ fn at(url: &str) -> redisson_lock::LockClientBuilder {
     LockClient::builder().url(url)
 }
 
-/// Refused as wrong settings, in words that name what the server is and the URL to use.
-async fn is_told(url: &str, what_it_is: &str, what_to_use: &str) {
+/// Fails unless connecting is refused with an error that names the server's type and the URL to
+/// use.
+async fn is_named(url: &str, what_it_is: &str, what_to_use: &str) {
     let error = refusal(at(url)).await;
     assert!(matches!(error, Error::Config { .. }), "{url}: {error:?}");
     let text = crate::in_full(&error);
@@ -38,7 +39,7 @@ async fn a_sentinel_that_is_taken_for_a_server() {
     let sentinel = format!("127.0.0.1:{}", first_port(&url));
     for scheme in ["redis", "redis-cluster", "redis-replicated"] {
         let url = format!("{scheme}://{sentinel}");
-        is_told(&url, "sentinel", "redis-sentinel://host:port/service").await;
+        is_named(&url, "sentinel", "redis-sentinel://host:port/service").await;
     }
     let error = refusal(at(&format!("redis-sentinel://{sentinel}/another"))).await;
     assert!(error.to_string().contains("\"another\""), "{error}");
@@ -49,9 +50,9 @@ async fn a_server_that_is_taken_for_another_set_up() {
     let plain = Server::start().await;
     let plain = format!("127.0.0.1:{}", plain.port());
     let url = format!("redis-sentinel://{plain}/mymaster");
-    is_told(&url, "not a sentinel", "redis://host:port").await;
+    is_named(&url, "not a sentinel", "redis://host:port").await;
     let url = format!("redis-cluster://{plain}");
-    is_told(&url, "not a cluster node", "redis://").await;
+    is_named(&url, "not a cluster node", "redis://").await;
 }
 
 #[tokio::test]
@@ -61,7 +62,7 @@ async fn a_node_of_a_cluster_that_is_taken_for_a_server() {
     let node = format!("127.0.0.1:{}", first_port(&url));
     for scheme in ["redis", "redis-replicated"] {
         let url = format!("{scheme}://{node}");
-        is_told(
+        is_named(
             &url,
             "a single node of a cluster",
             "redis-cluster://host:port",
@@ -69,10 +70,10 @@ async fn a_node_of_a_cluster_that_is_taken_for_a_server() {
         .await;
     }
     let url = format!("redis-sentinel://{node}/mymaster");
-    is_told(&url, "not a sentinel", "redis-cluster://").await;
+    is_named(&url, "not a sentinel", "redis-cluster://").await;
 }
 
-/// It may be made the master: a client that starts with patience gets in then.
+/// The replica may be promoted: a client with `retry_start` then connects.
 #[tokio::test]
 async fn a_replica_that_is_taken_for_its_master() {
     let servers = Replicated::start(1).await.servers;
@@ -110,9 +111,12 @@ async fn servers_that_are_named_twice() {
             "{text}"
         );
     }
-    // The later of two URLs is the one that counts.
+    // The last of two URLs counts.
     let builder = at("redis://nowhere.invalid").url(server.url());
-    builder.build().await.expect("it is named once");
+    builder
+        .build()
+        .await
+        .expect("the server is configured once");
 }
 
 #[tokio::test]

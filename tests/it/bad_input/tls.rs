@@ -1,4 +1,4 @@
-//! TLS, with a server and a certificate authority of our own.
+//! TLS with a test server and a test certificate authority.
 
 use std::{path::Path, process::Command, sync::Arc};
 
@@ -14,10 +14,11 @@ use testbed::{Clustered, Server, eventually};
 
 use super::SECRET;
 
-/// A server that speaks TLS only, and the folder with its authority's certificate, `ca.crt` and `ca.der`.
+/// A server that speaks TLS only, and the folder with its authority's certificate, `ca.crt` and
+/// `ca.der`.
 struct Secure {
     server: Server,
-    /// Its folder is where the certificates are.
+    /// This server's folder has the certificates.
     certificates: Server,
 }
 
@@ -42,7 +43,7 @@ async fn certificates() -> Server {
     certificates
 }
 
-/// Options of a server that speaks TLS and nothing else, and asks for a password.
+/// Options of a server that speaks TLS only, and requires a password.
 fn tls_only(certificates: &Server) -> Vec<&'static str> {
     let file = |name: &str| {
         let path = certificates.dir().join(name).display().to_string();
@@ -74,7 +75,7 @@ pub fn connector(dir: &Path) -> TlsConnector {
     TlsConnector::from(config)
 }
 
-/// A client for what `url` names in fred's words, without its TLS.
+/// A client for the fred URL `url`, with this TLS configuration.
 async fn client(certificates: &Server, url: &str) -> LockClient {
     let mut config = Config::from_url(url).unwrap();
     config.tls = Some(connector(certificates.dir()).into());
@@ -99,7 +100,7 @@ async fn a_cluster_that_speaks_tls_only() {
     }
 }
 
-/// `ca.crt`, `ca.der`, and a certificate for this machine that it has signed.
+/// Creates `ca.crt`, `ca.der`, and a certificate for this machine signed by it.
 pub fn make_certificates(dir: &Path) {
     std::fs::write(
         dir.join("names"),
@@ -121,7 +122,7 @@ pub fn make_certificates(dir: &Path) {
     }
 }
 
-/// What connecting fails with.
+/// The error of connecting.
 async fn refusal(url: &str) -> Error {
     let connected = tokio::time::timeout(super::SOON, LockClient::connect(url)).await;
     let error = connected
@@ -149,7 +150,7 @@ async fn a_fred_client_with_tls_settings_of_its_own() {
     }
 }
 
-/// The test runs itself again as a child process: the trusted authorities apply to a whole process.
+/// Runs itself again as a child process, because trusted authorities apply to a whole process.
 #[tokio::test]
 async fn a_tls_url_works_with_a_trusted_authority() {
     if let Ok(url) = std::env::var(CHILD_URL) {
@@ -177,7 +178,7 @@ async fn a_tls_url_works_with_a_trusted_authority() {
 const CHILD_URL: &str = "REDISSON_LOCK_TEST_TLS_URL";
 const CHILD_DONE: &str = "locked over TLS";
 
-/// What the child process does.
+/// The child process.
 async fn lock_over_tls(url: &str) {
     let client = LockClient::connect(url).await.unwrap();
     let lock = client.reentrant_lock("order:42");
@@ -192,7 +193,7 @@ async fn an_authority_that_is_not_trusted() {
     let error = refusal(&url).await;
     assert!(matches!(error, Error::Config { .. }), "{error:?}");
     assert!(error.to_string().contains("ca_file"), "{error}");
-    // It does not become trusted by trying again.
+    // A retry does not make it trusted.
     let patient = LockClient::builder()
         .url(url)
         .retry_start(super::SOON * 100);
@@ -205,23 +206,27 @@ async fn a_server_that_wants_a_certificate() {
     let certificates = certificates().await;
     let mut options = tls_only(&certificates);
     let asks = options.iter().position(|option| *option == "no");
-    options[asks.expect("clients need none")] = "yes";
+    options[asks.expect("the option is there")] = "yes";
     let server = Server::start_with(&options).await;
     let url = format!("rediss://:{SECRET}@localhost:{}", server.port());
-    let told = async || {
+    let is_named = async || {
         let client = LockClient::builder().url(&url);
         let client = client.ca_file(certificates.dir().join("ca.crt"));
-        // The server's word may be lost as it hangs up.
-        match client.build().await.expect_err("it has no certificate") {
+        // The server's error may be lost when it closes the connection.
+        match client
+            .build()
+            .await
+            .expect_err("the client has no certificate")
+        {
             Error::Config { reason, .. } => reason.contains("client_certificate"),
             Error::Unavailable { .. } => false,
             other => panic!("{other:?}"),
         }
     };
-    eventually("the remedy is told", super::SOON, told).await;
+    eventually("the error names the remedy", super::SOON, is_named).await;
 }
 
-/// What a client fails with that trusts the authority, and expects a certificate for `name`.
+/// The error of a client that trusts the authority and expects a certificate for `name`.
 async fn refusal_of(certificates: &Server, server: &Server, name: &str) -> Error {
     let name = Some(name.to_owned());
     let config = Config {
@@ -259,8 +264,8 @@ async fn a_certificate_for_another_name_or_of_another_time() {
     let error = refusal_of(&secure.certificates, &secure.server, "other.example").await;
     assert!(matches!(error, Error::Config { .. }), "{error:?}");
     let text = crate::in_full(&error);
-    let told = ["not valid for name", "server_name", "other.example"];
-    assert!(told.iter().all(|told| text.contains(told)), "{text}");
+    let parts = ["not valid for name", "server_name", "other.example"];
+    assert!(parts.iter().all(|part| text.contains(part)), "{text}");
     let error = refusal_of(&secure.certificates, &expired, "localhost").await;
     assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
     let text = crate::in_full(&error);

@@ -1,4 +1,4 @@
-//! URLs, good and bad.
+//! URLs, valid and invalid.
 
 use redisson_lock::{Error, LockClient, Released};
 use testbed::Server;
@@ -48,7 +48,7 @@ async fn urls_that_cannot_be_read() {
         let error = LockClient::connect(url).await.unwrap_err();
         assert!(matches!(error, Error::Config { .. }), "{url}: {error:?}");
         assert!(error.to_string().contains(hint), "{url}: {error}");
-        // A scheme is no place for a secret, and naming it is a help.
+        // The scheme is no place for a secret, and the error should name it.
         let shown = format!("{error} {error:?}");
         assert!(
             !shown.contains(SECRET) || url.starts_with(SECRET),
@@ -64,7 +64,7 @@ async fn a_builder_without_a_server() {
     assert!(error.to_string().contains("url"), "{error}");
 }
 
-/// Locks through `url`, and says in which database of `server` the lock then stands.
+/// Acquires a lock through `url`, and returns the database of `server` that has it.
 async fn database_of(server: &Server, url: &str) -> String {
     let client = LockClient::connect(url)
         .await
@@ -74,10 +74,10 @@ async fn database_of(server: &Server, url: &str) -> String {
     let keyspace: String = server.command(&["INFO", "keyspace"]).await;
     let mut lines = keyspace.lines().filter(|line| line.starts_with("db"));
     let database = lines.next().expect("there is a key").to_owned();
-    assert_eq!(lines.next(), None, "and only one");
+    assert_eq!(lines.next(), None, "only one database has keys");
     assert_eq!(guard.unlock().await, Ok(Released::Fully));
     client.shutdown().await;
-    let (database, _) = database.split_once(':').expect("a number of keys follows");
+    let (database, _) = database.split_once(':').expect("the line names a database");
     database.to_owned()
 }
 
@@ -154,7 +154,7 @@ async fn a_callers_own_fred_client() {
     assert!(keyspace.contains("db4:keys=1"), "{keyspace}");
     assert_eq!(guard.unlock().await, Ok(Released::Fully));
 
-    // The nodes of a cluster are taken over, too; this one is none.
+    // The nodes of a cluster are taken over too. This server is not a cluster node.
     let url = format!("redis-cluster://:s3cret@127.0.0.1:{}", server.port());
     let donor = Builder::from_config(Config::from_url(&url).unwrap())
         .build()

@@ -1,4 +1,4 @@
-//! Connecting to a cluster that is not all there, or to something else.
+//! Connecting to a cluster without one of its shards, or to a server that is not a node.
 
 use redisson_lock::{Error, LockClient, Released};
 use testbed::{Clustered, Proxy, Server, eventually};
@@ -7,10 +7,11 @@ use tokio::time::timeout;
 use super::config;
 use crate::hazards::stage::{GENEROUS, connect};
 
-/// What is left goes on without the slots of the dead.
+/// The remaining nodes serve their slots without those of the dead node.
 const IN_PART: [&str; 2] = ["--cluster-require-full-coverage", "no"];
 
-/// With a shard that `fails`, the other shards have their locks, and what is on it is refused in time, or had once it is back.
+/// While one shard `fails`, locks of the other shards work. A lock on the failed shard is refused
+/// in time, and acquired once the shard is back.
 async fn connects_without(fail: impl Fn(&Clustered), heals: impl AsyncFn(&Clustered)) {
     let options = [&IN_PART[..], &["--cluster-node-timeout", "60000"]].concat();
     let cluster = Clustered::start_with(3, false, &options).await;
@@ -63,7 +64,7 @@ async fn is_refused(url: &str, word: &str) {
     let connected = timeout(GENEROUS, LockClient::connect(url)).await;
     let error = connected
         .expect("the call ends in time")
-        .expect_err("it cannot do");
+        .expect_err("the connection is refused");
     assert!(matches!(error, Error::Config { .. }), "{error:?}");
     assert!(crate::in_full(&error).contains(word), "{error}");
     assert!(!format!("{error} {error:?}").contains("s3cret"), "{error}");
@@ -86,7 +87,7 @@ async fn with_a_wrong_password_or_without_the_right_to_ask_for_nodes() {
             server.command::<()>(&[&rule[..], rights].concat()).await;
         }
     }
-    let url = |who: &str| cluster.url().replacen("://", &format!("://{who}@"), 1);
+    let url = |login: &str| cluster.url().replacen("://", &format!("://{login}@"), 1);
     let client = LockClient::connect(&url("one:s3cret")).await.unwrap();
     let guard = client.reentrant_lock("order").lock().await.unwrap();
     assert_eq!(guard.unlock().await, Ok(Released::Fully));
@@ -100,7 +101,7 @@ async fn connections(server: &Server) -> usize {
     list.lines().filter(ours).count()
 }
 
-/// The addresses that the nodes announce reach no server: all that a client does goes by way of the proxies.
+/// No server listens at the announced addresses. The client reaches the nodes through proxies only.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn through_a_map_of_addresses() {
     let cluster = Clustered::masters(2).await;
@@ -115,7 +116,10 @@ async fn through_a_map_of_addresses() {
         .collect();
     let map = move |host: &str, port: u16| {
         let found = ports.iter().find(|(announced, _)| *announced == port);
-        (host.to_owned(), found.expect("it is announced").1)
+        (
+            host.to_owned(),
+            found.expect("the node announces the port").1,
+        )
     };
     let connect = async || {
         let builder = LockClient::builder().url(&seed).config(config());
@@ -127,14 +131,14 @@ async fn through_a_map_of_addresses() {
         let guard = holder.reentrant_lock(&name).lock().await.unwrap();
         let lock = waiter.reentrant_lock(&name);
         let waiting = tokio::spawn(async move { lock.lock().await?.unlock().await });
-        let on_its_way = cluster.begin_move(testbed::slot_of(&name), 1 - node).await;
+        let slot_move = cluster.begin_move(testbed::slot_of(&name), 1 - node).await;
         assert_eq!(guard.unlock().await, Ok(Released::Fully));
         let waited = timeout(GENEROUS, waiting)
             .await
             .expect("a message wakes the waiter");
         assert_eq!(waited.unwrap(), Ok(Released::Fully));
-        cluster.move_keys(on_its_way).await;
-        cluster.end_move(on_its_way).await;
+        cluster.move_keys(slot_move).await;
+        cluster.end_move(slot_move).await;
         let guard = waiter.reentrant_lock(&name).lock().await.unwrap();
         assert_eq!(guard.unlock().await, Ok(Released::Fully));
     }
@@ -142,6 +146,6 @@ async fn through_a_map_of_addresses() {
     drop(proxies);
     for server in &cluster.servers {
         let none = async || connections(server).await == 0;
-        eventually("no call was redirected", GENEROUS, none).await;
+        eventually("no connection bypasses the proxies", GENEROUS, none).await;
     }
 }

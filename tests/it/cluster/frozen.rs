@@ -1,4 +1,5 @@
-//! A shard falls asleep: it is not taken for dead, and no client of the other shards is to notice (P-R5, P-FR11).
+//! A shard is paused for less than the node timeout. Operations on the other shards are not delayed
+//! (P-R5, P-FR11).
 
 use std::{
     sync::{
@@ -20,19 +21,21 @@ use crate::hazards::stage::{GENEROUS, all_done, connect, let_pass};
 
 const QUIET: Duration = Duration::from_secs(5);
 const FROZEN: Duration = Duration::from_secs(10);
-/// From one operation of a task to the next. One that takes longer stands for those that it keeps from being begun.
+/// The interval between two operations of a task. A slow operation also counts for those that it
+/// delays.
 const PACE: Duration = Duration::from_millis(40);
 /// Tasks of each sort.
 const TASKS: usize = 4;
-/// A machine that is busy with something else makes its own delays, on a second cluster without a sleeper too; it may
-/// do so on one of them alone. A client that waits for the sleeper does so each time.
+/// A busy machine causes delays of its own, also on a second cluster without a paused shard, and
+/// perhaps on one of them alone. A client that waits for the paused shard fails each attempt.
 const ATTEMPTS: usize = 3;
-/// Without shards, a client listens at one node, which may be the sleeper: it finds out, and what waits is served.
+/// Without shards, a client listens at one node, which may be the paused one. Within this time it
+/// changes the node.
 const FINDS_OUT: Duration = Duration::from_secs(4);
-/// The shard that falls asleep.
+/// The shard that is paused.
 const SLEEPER: usize = 0;
 
-/// How long operations of one sort took, from when they were due.
+/// The durations of operations of one sort, from the time when they were due.
 #[derive(Default)]
 struct Times(Mutex<Vec<Duration>>);
 
@@ -46,7 +49,8 @@ impl Times {
         }
     }
 
-    /// The time that 99 of 100 have taken at most since it was last asked, `window` ago; for ever, if many are not done.
+    /// The 99th percentile since the last call, which was `window` ago. `MAX` if too few operations
+    /// ended.
     fn p99(&self, window: Duration) -> Duration {
         let mut times = std::mem::take(&mut *self.0.lock().unwrap());
         times.sort_unstable();
@@ -58,7 +62,7 @@ impl Times {
     }
 }
 
-/// Nothing but a message brings a waiter in.
+/// Only a message wakes a waiter.
 fn config(sharded: ShardedPubSub) -> Config {
     let mut config = Config::default();
     config.command_wait = GENEROUS;
@@ -68,7 +72,7 @@ fn config(sharded: ShardedPubSub) -> Config {
     config
 }
 
-/// Runs `operation` at each tick until told to stop.
+/// Runs `operation` at each tick until `stop` is set.
 async fn at_each_tick(stop: Arc<AtomicBool>, mut operation: impl AsyncFnMut(Instant)) {
     let mut due = Instant::now();
     while !stop.load(SeqCst) {
@@ -80,14 +84,14 @@ async fn at_each_tick(stop: Arc<AtomicBool>, mut operation: impl AsyncFnMut(Inst
     }
 }
 
-/// Tasks that lock and unlock on the shards that stay awake.
+/// Tasks that lock and unlock on the shards that are not paused.
 #[derive(Default)]
 struct Traffic {
     stop: Arc<AtomicBool>,
-    /// A lock without contention, had and given back.
+    /// Acquisitions and releases of locks without contention.
     pairs: Arc<Times>,
-    /// A lock that two clients want all the time, had.
-    hand_overs: Arc<Times>,
+    /// Acquisitions of locks that two clients always want.
+    hand_offs: Arc<Times>,
     tasks: JoinSet<()>,
 }
 
@@ -100,7 +104,7 @@ impl Traffic {
                 let client = connect(&cluster.url(), config(sharded)).await;
                 let alone = cluster.name_on(node, "alone").await;
                 traffic.pairs_of(&client, &alone);
-                traffic.hand_overs_of(&client, &contended);
+                traffic.hand_offs_of(&client, &contended);
             }
         }
         traffic
@@ -116,20 +120,20 @@ impl Traffic {
         }));
     }
 
-    fn hand_overs_of(&mut self, client: &LockClient, name: &str) {
-        let (lock, times) = (client.reentrant_lock(name), self.hand_overs.clone());
+    fn hand_offs_of(&mut self, client: &LockClient, name: &str) {
+        let (lock, times) = (client.reentrant_lock(name), self.hand_offs.clone());
         let stop = self.stop.clone();
         self.tasks.spawn(at_each_tick(stop, async move |due| {
             let guard = lock.lock().await.unwrap();
             times.add(due.elapsed());
-            // So the other comes meanwhile, and waits.
+            // Meanwhile the other task arrives and waits.
             let_pass(PACE / 4).await;
             assert_eq!(guard.unlock().await, Ok(Released::Fully));
         }));
     }
 
     fn p99(&self, window: Duration) -> [Duration; 2] {
-        [self.pairs.p99(window), self.hand_overs.p99(window)]
+        [self.pairs.p99(window), self.hand_offs.p99(window)]
     }
 
     async fn end(self) {
@@ -138,7 +142,8 @@ impl Traffic {
     }
 }
 
-/// Holds with a short lease on the shards that stay awake, one with a long one on the sleeper, and many waiters for it.
+/// A client holds short leases on the other shards and a long one on the paused shard, for which
+/// many tasks wait.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn p_r5_p_fr11_a_shard_asleep_delays_no_client_of_the_rest() {
     let options = [
@@ -186,8 +191,8 @@ async fn p_r5_p_fr11_a_shard_asleep_delays_no_client_of_the_rest() {
             let (frozen, beside) = (traffic.p99(FROZEN), beside.p99(FROZEN));
             cluster.resume(SLEEPER);
             all_done(waiting).await;
-            let told = format!("{quiet:?}, then {frozen:?}, beside it {beside:?}");
-            println!("{sharded:?}: p99 of pairs and hand-overs {told}");
+            let message = format!("{quiet:?}, then {frozen:?}, beside it {beside:?}");
+            println!("{sharded:?}: p99 of pairs and hand-overs {message}");
             let good = |sort: usize| {
                 let most = quiet[sort].max(beside[sort]).saturating_mul(3);
                 frozen[sort] < Duration::MAX && frozen[sort] <= most
@@ -195,7 +200,7 @@ async fn p_r5_p_fr11_a_shard_asleep_delays_no_client_of_the_rest() {
             if good(0) && good(1) {
                 break;
             }
-            assert!(attempts < ATTEMPTS, "{told}");
+            assert!(attempts < ATTEMPTS, "{message}");
         }
         traffic.end().await;
         beside.end().await;
@@ -208,8 +213,9 @@ async fn p_r5_p_fr11_a_shard_asleep_delays_no_client_of_the_rest() {
     }
 }
 
-/// Where no replica is connected, a wait for the connected ones waits for none: not for the master that hung either, which is
-/// listed as a replica of its successor. In one run with a client that waits for no replica.
+/// Where no replica is connected, a wait for the connected ones ends at once. It does not wait for
+/// the paused master, which is listed as a replica of its successor. A client that waits for no
+/// replica serves as the comparison.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_master_that_hung_is_not_waited_for_once_it_is_replaced() {
     let options = ["--cluster-node-timeout", "1000"];
@@ -238,6 +244,6 @@ async fn a_master_that_hung_is_not_waited_for_once_it_is_replaced() {
     let entered = join_all(entered).await;
     println!("by default and without replicas: {entered:?}");
     let more = entered[0].saturating_sub(entered[1]);
-    // Connections are looked at every 500 ms, in step with nothing else.
+    // Connections are checked every 500 ms, at any phase.
     assert!(more <= Duration::from_secs(1), "{entered:?}");
 }

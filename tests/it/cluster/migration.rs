@@ -1,7 +1,8 @@
-//! A slot goes from one node to another while locks in it are taken, held, waited for, renewed and released.
+//! A slot moves to another node while its locks are acquired, held, awaited, renewed and released.
 //!
-//! On its way, a script finds at the old node what has not left yet, is sent to the new one when nothing of what it names
-//! is at the old one any more, and is told to come again when only some of it is (P-T3, P-R6).
+//! During the move, a script runs at the old node while that node has all of its keys. It is
+//! redirected to the new node when all keys have moved, and refused with TRYAGAIN when some have
+//! (P-T3, P-R6).
 
 use std::{
     sync::{
@@ -23,19 +24,19 @@ use crate::{
     hazards::stage::{GENEROUS, Room, all_done, connect, let_pass, watched, woken_only},
 };
 
-/// How far the slot has come.
+/// How far the move has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
-    /// All keys are still where they were.
+    /// All keys are at the old node.
     Begun,
-    /// All keys are at the new node, which does not have the slot yet.
+    /// All keys are at the new node, which does not own the slot yet.
     KeysMoved,
     Ended,
 }
 
 const PHASES: [Phase; 3] = [Phase::Begun, Phase::KeysMoved, Phase::Ended];
 
-/// The way of a name's slot from the first node to the second.
+/// The move of a name's slot from the first node to the second.
 struct Way<'a> {
     cluster: &'a Clustered,
     moving: Move,
@@ -61,13 +62,14 @@ impl<'a> Way<'a> {
         self.reached = phase;
     }
 
-    /// What was taken at the new node is released there, and waited for.
+    /// Releases at the new node, before it owns the slot, a lock that a task waits for. The end of
+    /// the move wakes the waiter.
     async fn wakes<K: Kind>(
         &mut self,
         guard: Guard<K>,
         waiting: JoinHandle<Result<Released, Error>>,
     ) {
-        // Both the wait and its subscription have begun: from here on only a message helps.
+        // The waiter is subscribed by now, so only a message wakes it.
         let_pass(Duration::from_secs(1)).await;
         assert!(!waiting.is_finished());
         self.go_on_to(Phase::KeysMoved).await;
@@ -80,7 +82,7 @@ impl<'a> Way<'a> {
     }
 }
 
-/// No renewal to speak of, and a poll floor that brings in the waiters that a message has missed.
+/// No renewal is due within a test, and polls bring in waiters that missed a message.
 fn config() -> Config {
     watched(Duration::from_secs(60))
 }
@@ -97,12 +99,14 @@ async fn nothing_left(cluster: &Clustered) {
     }
 }
 
-/// What a kind has beside its key where the slot comes from keeps other owners out: till then, no longer.
-fn enters_on_the_way<W: Subject>(phase: Phase) -> bool {
+/// A fair or fenced lock has further keys at the old node, which keep new owners out while the move
+/// has just begun.
+fn enters_during_the_move<W: Subject>(phase: Phase) -> bool {
     phase != Phase::Begun || !["fair", "fenced"].contains(&W::NAME)
 }
 
-/// Held as `H`, by two where that may be, and waited for as `W`: the holders release in each phase.
+/// Locks of kind `H`, with two holders where it is shared, and waiters of kind `W`. The holders
+/// release in each phase.
 async fn a_release_lets_waiters_in<H: Subject, W: Subject>() {
     let cluster = Clustered::masters(2).await;
     for phase in PHASES {
@@ -131,13 +135,16 @@ async fn a_release_lets_waiters_in<H: Subject, W: Subject>() {
             let released = released.unwrap_or_else(|_| panic!("{phase:?}: not released"));
             assert_eq!(released, Ok(Released::Fully), "{phase:?}");
         }
-        if enters_on_the_way::<W>(phase) {
-            eventually("all have been in", GENEROUS, async || room.visits() == 4).await;
+        if enters_during_the_move::<W>(phase) {
+            eventually("all waiters acquire the lock", GENEROUS, async || {
+                room.visits() == 4
+            })
+            .await;
         }
         way.go_on_to(Phase::Ended).await;
         timeout(GENEROUS, all_done(waiting))
             .await
-            .unwrap_or_else(|_| panic!("{phase:?}: some are not in"));
+            .unwrap_or_else(|_| panic!("{phase:?}: a waiter did not acquire the lock"));
         assert_eq!(room.visits(), 4);
         nothing_left(&cluster).await;
     }
@@ -145,7 +152,7 @@ async fn a_release_lets_waiters_in<H: Subject, W: Subject>() {
 
 async fn wait<W: Subject>(lock: Lock<W::Kind>, room: Arc<Room>, holders: Arc<AtomicUsize>) {
     let guard = lock.lock().await.unwrap();
-    assert_eq!(holders.load(SeqCst), 0, "a holder remains");
+    assert_eq!(holders.load(SeqCst), 0, "a holder is still inside");
     room.visit_as::<W>().await;
     guard.unlock().await.unwrap();
 }
@@ -160,8 +167,8 @@ async fn awaited<W: Subject>(cluster: &Clustered, name: &str) {
     .await;
 }
 
-/// What the new node publishes before it has the slot reaches no subscriber in the shard: all are still subscribed at the
-/// old one. The end of the move brings them in, without asking now and then.
+/// The new node publishes within its shard before it owns the slot, when all subscribers are still
+/// at the old one. The end of the move wakes the waiters without a poll.
 async fn the_end_of_the_move_wakes(sharded: ShardedPubSub) {
     let cluster = Clustered::masters(2).await;
     let mut config = woken_only();
@@ -196,11 +203,11 @@ async fn p_w7_the_end_of_the_move_wakes_everywhere() {
     the_end_of_the_move_wakes(ShardedPubSub::Off).await;
 }
 
-/// Longer than the lease: what is not renewed is gone.
+/// A hold stays for longer than the lease, so a lost renewal shows.
 const LEASE: Duration = Duration::from_millis(1500);
 const STAY: Duration = Duration::from_millis(2000);
 
-/// Holds are renewed in every phase; and where a kind can, it is entered once more.
+/// Holds are renewed in every phase. Kinds with re-entry are entered again.
 async fn holds_go_on<S: Subject>() {
     let cluster = Clustered::masters(2).await;
     let name = cluster.name_on(0, S::NAME).await;
@@ -243,8 +250,8 @@ async fn once_more<K: Kind>(lock: Lock<K>) {
     );
 }
 
-/// A free lock is taken and released in every phase.
-async fn free_locks_are_taken<S: Subject>() {
+/// A free lock is acquired and released in every phase.
+async fn free_locks_are_acquired<S: Subject>() {
     let cluster = Clustered::masters(2).await;
     let client = connect(&cluster.url(), config()).await;
     for phase in PHASES {
@@ -253,7 +260,7 @@ async fn free_locks_are_taken<S: Subject>() {
         way.go_on_to(phase).await;
         let lock = S::lock(&client, &name);
         let guard = timeout(GENEROUS, lock.try_lock()).await;
-        let guard = guard.unwrap_or_else(|_| panic!("{phase:?}: not taken"));
+        let guard = guard.unwrap_or_else(|_| panic!("{phase:?}: not acquired"));
         let guard = guard.unwrap().expect("the lock is free");
         let rival = S::Rival::lock(&client, &name).owned_by(&Owner::new());
         assert!(rival.try_lock().await.unwrap().is_none(), "{phase:?}");
@@ -281,8 +288,8 @@ macro_rules! migration {
             }
 
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn free_locks_are_taken() {
-                super::free_locks_are_taken::<$subject>().await;
+            async fn free_locks_are_acquired() {
+                super::free_locks_are_acquired::<$subject>().await;
             }
         })+
     };
@@ -298,8 +305,8 @@ migration! {
     spin: Spin, awaited as Spin;
 }
 
-/// The readers of a lock whose hash and markers travel apart: no release of a reader frees it under another one, and no
-/// reader is told that a lease is over that is only elsewhere (P-RW4).
+/// The hash and the markers of a read lock move apart. A reader's release does not free the lock
+/// under another reader, and no reader loses a lease that is at the other node (P-RW4).
 async fn readers_stay_together(first: impl Fn(&String) -> bool) {
     let cluster = Clustered::masters(2).await;
     let name = cluster.name_on(0, "read").await;
@@ -323,7 +330,7 @@ async fn readers_stay_together(first: impl Fn(&String) -> bool) {
     assert!(!stays.is_lost());
     assert!(
         !matches!(writer.try_lock_for(LEASE / 10).await, Ok(Some(_))),
-        "a writer beside a reader"
+        "a writer holds the lock beside a reader"
     );
     way.go_on_to(Phase::Ended).await;
     let released = timeout(GENEROUS, releasing)
@@ -331,7 +338,7 @@ async fn readers_stay_together(first: impl Fn(&String) -> bool) {
         .expect("the task ends in time");
     assert_eq!(released.unwrap(), Ok(Released::Fully));
     let_pass(4 * LEASE).await;
-    assert!(!stays.is_lost(), "it is renewed where it is now");
+    assert!(!stays.is_lost(), "the hold is renewed at the new node");
     assert!(writer.try_lock().await.unwrap().is_none());
     assert_eq!(stays.unlock().await, Ok(Released::Fully));
     assert!(writer.try_lock().await.unwrap().is_some());
@@ -347,9 +354,9 @@ async fn p_rw4_readers_whose_markers_move_first_stay_together() {
     readers_stay_together(|key| key.contains("rwlock_timeout")).await;
 }
 
-/// Moving a slot of many costs the holders of locks in the other slots nothing.
+/// A slot that moves costs holders in the other slots nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn holders_in_other_slots_are_left_in_peace() {
+async fn a_moved_slot_costs_holders_in_other_slots_nothing() {
     let cluster = Clustered::masters(2).await;
     let client = connect(&cluster.url(), woken_only()).await;
     let mut guards = Vec::new();
@@ -367,7 +374,7 @@ async fn holders_in_other_slots_are_left_in_peace() {
         let to = 1 - cluster.owner_of(slot).await;
         cluster.move_slot(slot, to).await;
         assert_eq!(held.unlock().await, Ok(Released::Fully));
-        // In which what has moved is looked at.
+        // The client verifies its holds of the moved slot in this time.
         let_pass(Duration::from_millis(500)).await;
     }
     let mut scripts = 0;
@@ -379,7 +386,7 @@ async fn holders_in_other_slots_are_left_in_peace() {
     assert!(guards.iter().all(|guard| !guard.is_lost()));
 }
 
-/// Names in several slots of both nodes, one of which is on its way.
+/// A group with names in several slots of both nodes, one of which moves.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn p_r6_many_locks_together_with_one_whose_slot_moves() {
     let cluster = Clustered::masters(2).await;
@@ -388,7 +395,8 @@ async fn p_r6_many_locks_together_with_one_whose_slot_moves() {
     for node in [0, 0, 1, 1, 0] {
         names.push(cluster.name_on(node, "member").await);
     }
-    // Two of the slot that moves: a batch of which one half has gone is refused as a whole.
+    // Two names of the slot that moves: a batch of both is refused as a whole when only one has
+    // moved.
     names.push(format!("beside:{{{}}}", names[0]));
     let held = client.multi_lock(names.clone()).lock().await.unwrap();
     let mut way = Way::begin(&cluster, &names[0]).await;

@@ -1,6 +1,6 @@
-//! Everything moves, dies, comes back or is another one, while locks are wanted all the time.
+//! Slots move, masters die and clusters are replaced while tasks always want locks.
 //!
-//! `TOPOLOGY_ROUNDS` says how often in a row; once, if it is not set.
+//! `TOPOLOGY_ROUNDS` sets the number of rounds, 1 by default.
 
 use std::{
     sync::{
@@ -23,12 +23,12 @@ fn rounds() -> usize {
     })
 }
 
-/// Releases that a failover loses are gone after a lease.
+/// A release that a failover loses ends with the lease.
 fn config() -> Config {
     watched(Duration::from_secs(6))
 }
 
-/// Tasks of three clients that want the same names all the time.
+/// Tasks of three clients that always want the same names.
 struct Crowd {
     clients: Vec<LockClient>,
     rooms: Vec<Arc<Room>>,
@@ -54,12 +54,12 @@ impl Crowd {
             }
             crowd.clients.push(client);
         }
-        crowd.all_get_in().await;
+        crowd.all_acquire().await;
         crowd
     }
 
-    /// Waits until each lock has been had twice from now on.
-    async fn all_get_in(&self) {
+    /// Waits until each lock has been acquired twice more.
+    async fn all_acquire(&self) {
         let before: Vec<_> = self.rooms.iter().map(|room| room.visits()).collect();
         let visited = async || {
             let mut rooms = self.rooms.iter().zip(&before);
@@ -68,7 +68,7 @@ impl Crowd {
         eventually("all tasks acquire the lock", GENEROUS, visited).await;
     }
 
-    /// Lets them go; nothing of them is left at the nodes that live.
+    /// Stops the tasks. They leave no keys, subscriptions or connections at the live nodes.
     async fn disperse(self, servers: impl IntoIterator<Item = &Server>) {
         self.stop.store(true, SeqCst);
         all_done(self.tasks).await;
@@ -85,13 +85,13 @@ impl Crowd {
             assert_eq!(client.shutdown().await.unreleased, []);
         }
         for server in servers {
-            let nobody = async || {
+            let no_connection = async || {
                 let list: String = server.command(&["CLIENT", "LIST"]).await;
-                // Other nodes of the cluster replicate from there.
+                // Replicas of the cluster have connections too.
                 let mut ours = list.lines().filter(|line| line.contains("addr=127.0.0.1"));
                 !ours.any(|line| !line.contains("flags=S") && !line.contains("flags=M"))
             };
-            eventually("no connection is left", GENEROUS, nobody).await;
+            eventually("no connection is left", GENEROUS, no_connection).await;
         }
     }
 }
@@ -117,7 +117,7 @@ async fn keep_coming(client: LockClient, name: String, room: Arc<Room>, stop: Ar
     }
 }
 
-/// Slots go to and fro under the tasks that want the locks in them.
+/// Slots move back and forth while tasks want the locks in them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn slots_move_to_and_fro_under_load() {
     let cluster = Clustered::masters(2).await;
@@ -132,12 +132,12 @@ async fn slots_move_to_and_fro_under_load() {
             let to = 1 - cluster.owner_of(slot).await;
             cluster.move_slot(slot, to).await;
         }
-        crowd.all_get_in().await;
+        crowd.all_acquire().await;
     }
     crowd.disperse(&cluster.servers).await;
 }
 
-/// One master dies after the other, each as soon as the one before it has come back as a replica.
+/// Masters die one after the other, each once the previous one is back as a replica.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn masters_die_in_a_row() {
     let cluster = Clustered::start().await;
@@ -154,8 +154,8 @@ async fn masters_die_in_a_row() {
                 cluster.kill(master);
                 cluster.takes_over(replica).await;
                 let since = std::time::Instant::now();
-                crowd.all_get_in().await;
-                println!("inside after {:?}", since.elapsed());
+                crowd.all_acquire().await;
+                println!("acquired after {:?}", since.elapsed());
                 cluster.restart(master).await;
                 cluster.settled().await;
             }
@@ -164,8 +164,8 @@ async fn masters_die_in_a_row() {
     crowd.disperse(&cluster.servers).await;
 }
 
-/// Holders hear that what they had is gone, waiters get in, and all slots can be used.
-async fn all_is_new_for(
+/// Holders learn of the loss, waiters acquire the locks, and all slots can be used.
+async fn survives_a_replacement_of_the_cluster(
     clients: &[LockClient; 2],
     names: &[String],
     cluster: Clustered,
@@ -177,7 +177,7 @@ async fn all_is_new_for(
         guards.push(clients[0].reentrant_lock(name).lock().await.unwrap());
         let lock = clients[1].reentrant_lock(name);
         waiting.spawn(async move {
-            // What it had may be lost with the next server that goes.
+            // The hold may be lost with the next server that ends.
             let _ = lock.lock().await.unwrap().unlock().await;
         });
     }
@@ -191,7 +191,7 @@ async fn all_is_new_for(
     }
     timeout(GENEROUS, all_done(waiting))
         .await
-        .expect("all get in");
+        .expect("all waiters acquire the lock");
     for client in clients {
         for name in names {
             let had = timeout(GENEROUS, client.reentrant_lock(name).lock()).await;
@@ -219,7 +219,7 @@ async fn all_nodes_start_anew() {
         connect(&cluster.url(), long_lease()).await,
         connect(&cluster.url(), long_lease()).await,
     ];
-    all_is_new_for(&clients, &names, cluster, async |cluster| {
+    survives_a_replacement_of_the_cluster(&clients, &names, cluster, async |cluster| {
         for node in 0..3 {
             cluster.kill(node);
         }
@@ -232,21 +232,22 @@ async fn all_nodes_start_anew() {
     .await;
 }
 
-/// Another cluster on the same ports: other slots, other data, and younger epochs than the old one had. It may be smaller.
+/// Another cluster on the same ports, with other slots and data, lower epochs, and perhaps fewer
+/// nodes.
 async fn another_cluster_takes_its_place(masters: usize) {
     let cluster = Clustered::masters(3).await;
     let mut names = Vec::new();
     for node in 0..3 {
         names.push(cluster.name_on(node, "anew").await);
         let slot = slot_of(&names[node]);
-        // The epochs of the old one rise.
+        // Each move raises the epochs of the old cluster.
         cluster.move_slot(slot, (node + 1) % 3).await;
     }
     let clients = [
         connect(&cluster.url(), long_lease()).await,
         connect(&cluster.url(), long_lease()).await,
     ];
-    all_is_new_for(&clients, &names, cluster, async |mut cluster| {
+    survives_a_replacement_of_the_cluster(&clients, &names, cluster, async |mut cluster| {
         cluster.begin_anew(masters).await;
         cluster
     })

@@ -138,7 +138,7 @@ impl<S: Subject> Bed<S> {
         }
     }
 
-    /// All keys with the lock's name in theirs.
+    /// All keys that contain the lock's name.
     pub async fn all_keys(&self) -> Vec<String> {
         let mut keys: Vec<String> = self.ask(&["KEYS", &format!("*{}*", self.name)]).await;
         keys.sort_unstable();

@@ -14,7 +14,7 @@ use super::{
     bed::{Bed, RivalKind},
 };
 
-/// Where no owner may be with another one.
+/// Checks that its visitors exclude each other.
 #[derive(Default)]
 pub struct Room {
     inside: AtomicBool,
@@ -23,7 +23,7 @@ pub struct Room {
 
 impl Room {
     pub async fn visit(&self) {
-        assert!(!self.inside.swap(true, SeqCst), "two are inside");
+        assert!(!self.inside.swap(true, SeqCst), "two owners are inside");
         for _ in 0..20 {
             yield_now().await;
         }
@@ -38,7 +38,7 @@ impl Room {
 
 const TIMES: u32 = 25;
 
-/// Enters and leaves time after time.
+/// Visits the room `TIMES` times, each time with the lock.
 async fn visits<K: Kind>(lock: Lock<K>, room: Arc<Room>) {
     for _ in 0..TIMES {
         let guard = lock.lock().await.unwrap();
@@ -47,7 +47,7 @@ async fn visits<K: Kind>(lock: Lock<K>, room: Arc<Room>) {
     }
 }
 
-/// A task for `lock` and for each of its `rivals`.
+/// Runs a task for `lock` and one for each of its `rivals`.
 async fn tasks_visit<S: Subject>(lock: &Lock<S::Kind>, rivals: [&Lock<RivalKind<S>>; 3]) {
     let room = Arc::new(Room::default());
     let mut tasks = JoinSet::new();
@@ -80,7 +80,7 @@ pub async fn owners_of_one_task_exclude_each_other<S: Subject>() {
     assert!(second.try_lock().await.unwrap().is_none());
     assert!(
         bed.rival_same_client().try_lock().await.unwrap().is_none(),
-        "nor does the task itself get in"
+        "the task's own owner is refused too"
     );
     assert_eq!(guard.unlock().await, Ok(Released::Fully));
     let guard = second.try_lock().await.unwrap().expect("the lock is free");
@@ -99,7 +99,7 @@ pub async fn scopes_in_one_join_exclude_each_other<S: Subject>() {
     assert_eq!(room.visits(), 3 * TIMES);
 }
 
-/// As documented, however much one may wish it were otherwise.
+/// Branches of one task share its owner, as documented.
 pub async fn the_branches_of_a_join_share_their_owner<S: Subject>() {
     let bed = Bed::<S>::new().await;
     let both_inside = Barrier::new(2);

@@ -1,4 +1,4 @@
-//! A lease that was asked for runs out.
+//! A fixed lease expires.
 
 use std::time::Duration;
 
@@ -19,16 +19,16 @@ pub async fn a_fixed_lease_runs_out_and_its_holder_knows_first<S: Subject>() {
     let guard = bed.lock.with_lease(LEASE).lock().await.unwrap();
     let other = timeout(SOON, rival.lock())
         .await
-        .expect("the lease ends")
+        .expect("the lease expires")
         .unwrap();
     assert!(
         guard.is_lost(),
-        "another one is inside and the holder does not know"
+        "another owner has the lock before the holder knows of its loss"
     );
-    // The server expires a key by its own clock's milliseconds.
+    // The server's clock counts whole milliseconds.
     assert!(
         begun.elapsed() + Duration::from_millis(2) >= LEASE,
-        "not before it is over"
+        "the lease does not end early"
     );
     assert_eq!(other.unlock().await, Ok(Released::Fully));
 }
@@ -37,7 +37,7 @@ pub async fn a_lock_with_a_fixed_lease_is_not_renewed<S: Subject>() {
     let bed = Bed::<S>::with(watched(Duration::from_millis(90))).await;
     let guard = bed.lock.with_lease(LEASE).lock().await.unwrap();
     let mut left = bed.pttl().await;
-    testbed::eventually("the lease ends", SOON, async || {
+    testbed::eventually("the lease expires", SOON, async || {
         let now = bed.pttl().await;
         assert!(now <= left, "from {left} to {now} ms left");
         left = now;
@@ -51,7 +51,7 @@ pub async fn the_end_of_a_fixed_lease_cancels_the_token_and_completes_the_future
     let bed = Bed::<S>::new().await;
     let guard = bed.lock.with_lease(LEASE).lock().await.unwrap();
     let token = guard.cancellation_token();
-    let told = tokio::spawn({
+    let cancelled = tokio::spawn({
         let token = token.clone();
         async move { token.cancelled().await }
     });
@@ -60,19 +60,19 @@ pub async fn the_end_of_a_fixed_lease_cancels_the_token_and_completes_the_future
         .expect("the loss is reported");
     assert_eq!(reason, LostReason::Expired);
     assert!(guard.is_lost());
-    timeout(SOON, told)
+    timeout(SOON, cancelled)
         .await
         .expect("the token is cancelled")
         .unwrap();
     assert!(std::time::Instant::now() >= guard.valid_until());
     assert!(
         guard.cancellation_token().is_cancelled(),
-        "one asked for later is so too"
+        "a later token is cancelled too"
     );
     assert_eq!(
         guard.lost().await,
         LostReason::Expired,
-        "and the future ends each time"
+        "the future completes each time"
     );
     let unlocked = guard.unlock().await;
     assert!(is_expired(&unlocked, &bed.name), "{unlocked:?}");
@@ -89,7 +89,7 @@ pub async fn a_late_unlock_harms_no_successor<S: Subject>() {
     let also_late = bed.rival_same_client().owned_by(&Owner::new());
     let inside = timeout(SOON, rival.lock())
         .await
-        .expect("the lease ends")
+        .expect("the lease expires")
         .unwrap();
     let unlocked = late.unlock().await;
     assert!(is_expired(&unlocked, &bed.name), "{unlocked:?}");
@@ -98,7 +98,7 @@ pub async fn a_late_unlock_harms_no_successor<S: Subject>() {
     assert_eq!(inside.unlock().await, Ok(Released::Fully));
 }
 
-/// Invariant 2, for both kinds of lease.
+/// [Invariant 2](../../../docs/invariants.md), for both kinds of lease.
 pub async fn validity_ends_before_the_servers_lease<S: Subject>() {
     let bed = Bed::<S>::with(watched(NEVER)).await;
     for lock in [bed.lock.clone(), bed.lock.with_lease(NEVER)] {
@@ -108,11 +108,11 @@ pub async fn validity_ends_before_the_servers_lease<S: Subject>() {
         let expires = granted + Duration::from_millis(left);
         assert!(
             guard.valid_until() < expires,
-            "the holder relies on it after its end"
+            "validity must end before the key expires"
         );
         assert!(
             guard.valid_until() > expires - NEVER / 10,
-            "and for most of it"
+            "validity lasts for most of the lease"
         );
         assert_eq!(guard.unlock().await, Ok(Released::Fully));
     }
@@ -120,14 +120,15 @@ pub async fn validity_ends_before_the_servers_lease<S: Subject>() {
 
 pub async fn a_lease_is_no_longer_than_asked_for<S: Subject>() {
     let bed = Bed::<S>::with(watched(SHORT)).await;
-    // Rounded up to whole milliseconds; the shortest and the longest that there are.
+    // Leases are rounded up to milliseconds. The shortest and the longest allowed are included.
     let century = Duration::from_secs(100 * 365 * 24 * 3600);
     for (lease, millis) in [
         (Duration::from_millis(10), 10),
         (Duration::from_micros(60_000_001), 60_001),
         (century, century.as_millis() as i64),
     ] {
-        // The shortest may be over before its grant can be relied upon: it is then asked for again, not twice at once.
+        // The shortest lease may end before its grant is usable. The client then acquires again,
+        // and never holds twice.
         let guard = bed.lock.with_lease(lease).lock().await.unwrap();
         let left = bed.pttl().await;
         assert!(left <= millis, "{left} of {millis} ms");

@@ -47,7 +47,7 @@ pub async fn force_unlock_reports_the_loss_to_holders_of_its_client_at_once<S: S
 }
 
 pub async fn holders_of_other_clients_learn_of_a_force_unlock_at_their_renewal<S: Subject>() {
-    // A renewal after one second; the lease itself would end after three.
+    // Renewals are due after 1 s. The lease would end after 3 s.
     let bed = Bed::<S>::with(watched(Duration::from_secs(3))).await;
     let guard = bed.lock.lock().await.unwrap();
     let until = guard.valid_until();
@@ -59,9 +59,9 @@ pub async fn holders_of_other_clients_learn_of_a_force_unlock_at_their_renewal<S
     assert_eq!(reason, LostReason::Gone);
     assert!(
         std::time::Instant::now() < until,
-        "and not only by its clock"
+        "the renewal reports the loss before the lease ends"
     );
-    assert!(bed.is_free().await, "the renewal brought nothing back");
+    assert!(bed.is_free().await, "the renewal restores nothing");
 }
 
 pub async fn force_unlock_wakes_a_waiter<S: Subject>() {
@@ -84,7 +84,7 @@ pub async fn every_nested_hold_is_lost<S: Subject>() {
     let inner = bed.lock.with_lease(SOON).lock().await.unwrap();
     assert_eq!(bed.lock.force_unlock().await, Ok(true));
     assert!(outer.is_lost() && inner.is_lost());
-    // The next hold is a first one, and none of the old guards' business.
+    // The next hold is the first of a new tenure, which the old guards do not affect.
     let next = bed.lock.lock().await.unwrap();
     assert_eq!(bed.count_of(Owner::current()).await, Some(1));
     assert!(matches!(outer.unlock().await, Err(Error::Lost { .. })));
@@ -99,7 +99,10 @@ pub async fn a_forced_out_holder_harms_no_successor<S: Subject>() {
     let forced_out = bed.lock.lock().await.unwrap();
     assert_eq!(other_client.force_unlock().await, Ok(true));
     let inside = bed.rival().await.lock().await.unwrap();
-    assert!(!forced_out.is_lost(), "its client cannot know yet");
+    assert!(
+        !forced_out.is_lost(),
+        "its client has no report of the loss yet"
+    );
     let unlocked = forced_out.unlock().await;
     assert!(
         matches!(
@@ -115,7 +118,8 @@ pub async fn a_forced_out_holder_harms_no_successor<S: Subject>() {
     assert_eq!(inside.unlock().await, Ok(Released::Fully));
 }
 
-/// The process has not heard of it when it enters again: its first hold is gone, so this one is not a second.
+/// The client does not know of the forced release when the owner acquires again. The first hold is
+/// gone, so this hold is not a second one.
 pub async fn an_acquisition_after_a_force_unlock_is_not_a_second_hold<S: Subject>() {
     let bed = Bed::<S>::with(only_messages()).await;
     let other_client = bed.lock_of_other_client().await;
@@ -126,7 +130,7 @@ pub async fn an_acquisition_after_a_force_unlock_is_not_a_second_hold<S: Subject
     assert_eq!(
         forced_out.lost().await,
         LostReason::Gone,
-        "now it has heard"
+        "the refusal reports the loss"
     );
     assert_eq!(inside.unlock().await, Ok(Released::Fully));
 

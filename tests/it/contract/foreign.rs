@@ -1,5 +1,5 @@
-//! One name, two kinds (P-A8): what is no lock of this kind is told apart and left alone; what another client holds in
-//! this very kind never is.
+//! One name, two kinds (P-A8). Data of another kind is refused and left alone. Data of this kind is
+//! a lock, whichever client wrote it.
 
 use std::time::Duration;
 
@@ -14,13 +14,13 @@ use super::{
     },
 };
 
-/// Kinds of one family have the same data, so that each may meet the other's.
+/// Kinds of one family have the same data, so each accepts the data of the rest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Family {
     Plain,
     ReadWrite,
     Simple,
-    /// No lock's data.
+    /// Data of no lock.
     None,
 }
 
@@ -32,8 +32,8 @@ fn family<S: Subject>() -> Family {
     }
 }
 
-/// What may stand at a name: whose data it is, and the words that put it there, behind the name. `US` is the owner that
-/// tries.
+/// Data that may be under a name: its family, and the command that writes it, without the name.
+/// `US` is the owner that tries.
 const SHAPES: &[(Family, &str, &[&str])] = &[
     (Family::Simple, "SET", &["1"]),
     (Family::Simple, "SET", &[US]),
@@ -79,10 +79,10 @@ fn foreign_to<S: Subject>() -> impl Iterator<Item = (&'static str, &'static [&'s
     foreign.map(|(_, command, words)| (*command, *words))
 }
 
-/// Puts a shape at the name, with an expiry that any renewal or loss of it would show.
+/// Writes the data under the name, with an expiry that shows any change of it.
 async fn put<S: Subject>(bed: &Bed<S>, command: &str, words: &[&str], us: &str) {
     let words: Vec<_> = words.iter().map(|word| word.replace(US, us)).collect();
-    // At once: a waiter may be there for a lock that is not there.
+    // One transaction: a waiter must not find the lock free in between.
     let mut moment = redis::pipe();
     moment.atomic().del(&bed.name).ignore();
     moment.cmd(command).arg(&bed.name).arg(words).ignore();
@@ -91,7 +91,7 @@ async fn put<S: Subject>(bed: &Bed<S>, command: &str, words: &[&str], us: &str) 
     moment.query_async::<()>(&mut admin).await.expect(command);
 }
 
-/// Everything that the server has on the name.
+/// All keys of the name, its value and its expiry.
 async fn snapshot<S: Subject>(bed: &Bed<S>) -> (Vec<String>, Vec<u8>, i64) {
     (
         bed.all_keys().await,
@@ -104,7 +104,7 @@ fn is_wrong<T>(answer: Result<T, Error>, lock: &str) -> bool {
     matches!(answer, Err(Error::WrongKind { name, .. }) if *name == *lock)
 }
 
-/// Every operation that can meet it says so, none changes it.
+/// Each operation that meets the data returns an error, and none changes the data.
 async fn is_refused<S: Subject>(bed: &Bed<S>, owner: Owner) {
     let before = snapshot(bed).await;
     let (lock, name) = (bed.lock.owned_by(&owner), bed.name.as_str());
@@ -137,7 +137,7 @@ pub async fn data_of_another_kind_is_refused_and_left_alone<S: Subject>() {
     }
 }
 
-/// However odd: it is of this kind, so it is a lock, held or free.
+/// Odd data of this kind is a lock too, held or free.
 pub async fn no_data_of_this_kind_is_refused<S: Subject>() {
     let bed = Bed::<S>::with(only_messages()).await;
     let owner = Owner::new();
@@ -155,7 +155,7 @@ pub async fn no_data_of_this_kind_is_refused<S: Subject>() {
         lock.remaining_lease().await.expect(&shape);
         match lock.try_lock().await.expect(&shape) {
             Some(guard) => {
-                assert!(ours || S::SHARED, "{shape} is another's");
+                assert!(ours || S::SHARED, "{shape} belongs to another owner");
                 assert_eq!(guard.unlock().await, Ok(Released::Fully), "{shape}");
             }
             None => assert_eq!(snapshot(&bed).await, before, "{shape}"),
@@ -165,7 +165,7 @@ pub async fn no_data_of_this_kind_is_refused<S: Subject>() {
     }
 }
 
-/// A foreign command replaced the key of a lock that is held: the hold is lost, and what is there now stays.
+/// A foreign command overwrites a held lock. The hold is lost, and the new data stays.
 pub async fn foreign_data_that_replaced_a_held_lock_is_left_alone<S: Subject>() {
     let bed = Bed::<S>::with(only_messages()).await;
     let owner = Owner::new();
@@ -188,7 +188,7 @@ pub async fn foreign_data_that_replaced_a_held_lock_is_left_alone<S: Subject>() 
             "{unlocked:?}"
         );
         assert_eq!(snapshot(&bed).await, before);
-        // A dropped guard has no caller to tell: what follows shows when its release is over.
+        // A dropped guard reports no error. The next call returns after its release.
         bed.ask::<()>(&["DEL", &bed.name]).await;
         drop(lock.lock().await.unwrap());
         put(&bed, command, words, &bed.owner(owner)).await;
@@ -207,12 +207,12 @@ pub async fn a_waiter_gets_an_error_when_foreign_data_replaces_the_lock<S: Subje
     let waiter = tokio::spawn(async move { lock.lock().await.map(drop) });
     bed.awaited().await;
     put(&bed, "RPUSH", &["odd"], "").await;
-    let told = timeout(SOON, waiter).await.expect("the waiter is notified");
-    assert!(is_wrong(told.unwrap(), &bed.name));
+    let refused = timeout(SOON, waiter).await.expect("the waiter is notified");
+    assert!(is_wrong(refused.unwrap(), &bed.name));
     assert_eq!(bed.ask::<String>(&["TYPE", &bed.name]).await, "list");
 }
 
-/// A hold of this crate in kind `T` meets this kind, by another owner and by the same one.
+/// A hold of kind `T` and an attempt of this kind, by another owner and by the same one.
 async fn meets<S: Subject, T: Subject>() {
     let bed = Bed::<S>::beside::<T>(only_messages()).await;
     let guard = T::lock(&bed.client, &bed.name).lock().await.unwrap();
@@ -246,7 +246,8 @@ pub async fn every_other_kind_is_excluded_or_refused<S: Subject>() {
     meets::<S, Simple>().await;
 }
 
-/// As Java or another client would leave it: of the same kind, so it is busy and can be forced open.
+/// Data as Redisson or another client writes it: of the same kind, so the lock is busy and can be
+/// forced open.
 pub async fn another_clients_data_of_this_kind_is_a_lock<S: Subject>() {
     let bed = Bed::<S>::with(only_messages()).await;
     for owner in [

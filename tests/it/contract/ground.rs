@@ -1,4 +1,5 @@
-//! What the contract stands on: a server or, by the environment variable `TOPOLOGY`, a `cluster` or a `sentinel`'s.
+//! The servers under the contract: one server, or with the variable `TOPOLOGY` a `cluster`, or
+//! servers behind a `sentinel`.
 
 use std::{ops::Deref, sync::Arc};
 
@@ -7,13 +8,13 @@ use tokio::sync::OnceCell;
 
 use crate::rights::Admitted;
 
-/// A busy machine's node is not to be taken for dead.
+/// A long node timeout, so that a slow node of a busy machine is not taken for dead.
 const PATIENT: [&str; 2] = ["--cluster-node-timeout", "60000"];
 
-/// Of a cluster.
+/// Masters of a cluster.
 const MASTERS: usize = 3;
 
-/// Servers that belong together.
+/// Servers of one deployment.
 pub enum Ground {
     Single(Box<Server>),
     Cluster(Clustered),
@@ -21,7 +22,7 @@ pub enum Ground {
 }
 
 impl Ground {
-    /// For all tests that change nothing but their own locks.
+    /// The servers of all tests that change only their own locks.
     pub async fn shared() -> Arc<Self> {
         static SHARED: OnceCell<Arc<Ground>> = OnceCell::const_new();
         let start = async || {
@@ -36,7 +37,7 @@ impl Ground {
         SHARED.get_or_init(start).await.clone()
     }
 
-    /// For this test alone.
+    /// Servers for one test.
     pub async fn own() -> Arc<Self> {
         Arc::new(match topology() {
             Topology::Single => Self::single().await,
@@ -49,7 +50,7 @@ impl Ground {
         Self::Single(Box::new(Server::start().await))
     }
 
-    /// For a user with no more rights than locks of these kinds need (P-T8).
+    /// Returns the URL of a user whose rights suffice for these kinds only (P-T8).
     pub async fn admit(&self, kinds: &[&str]) -> String {
         let set_up: &[&str] = match self {
             Self::Single(_) => &[],
@@ -79,7 +80,7 @@ impl Ground {
         }
     }
 
-    /// Those that take keys.
+    /// The servers that have keys.
     pub fn masters(&self) -> &[Server] {
         let servers = self.servers();
         match self {
@@ -88,7 +89,8 @@ impl Ground {
         }
     }
 
-    /// A name that no other test uses, and the server that has it, with `before` in front of it and without.
+    /// Returns a name that no other test uses, and its server. The name with `before` in front has
+    /// the same server.
     pub async fn name(self: &Arc<Self>, before: &str, prefix: &str) -> (String, Master) {
         let Self::Cluster(cluster) = &**self else {
             return (unique_name(prefix), Master(self.clone(), 0));
@@ -103,7 +105,7 @@ impl Ground {
     }
 }
 
-/// The one of a ground's servers that has a test's lock.
+/// The server of the deployment that has a test's lock.
 pub struct Master(Arc<Ground>, usize);
 
 impl Master {
@@ -131,6 +133,6 @@ fn topology() -> Topology {
         Err(_) | Ok("") => Topology::Single,
         Ok("cluster") => Topology::Cluster,
         Ok("sentinel") => Topology::Sentinel,
-        Ok(other) => panic!("TOPOLOGY={other}: there are `cluster` and `sentinel`"),
+        Ok(other) => panic!("TOPOLOGY={other}: must be `cluster` or `sentinel`"),
     }
 }

@@ -1,4 +1,4 @@
-//! A guard is one hold, and it may end anywhere.
+//! A guard is one hold, and it may end in any task or thread.
 
 use std::sync::Arc;
 
@@ -26,34 +26,34 @@ fn not_held<T>(unlocked: &Result<T, Error>, lock: &str) -> bool {
     matches!(unlocked, Err(Error::NotHeld { name, .. }) if **name == *lock)
 }
 
-pub async fn unlock_needs_a_hold_of_ones_own<S: Subject>() {
+pub async fn unlock_needs_a_hold_of_the_same_owner<S: Subject>() {
     let bed = Bed::<S>::new().await;
     let other_client = bed.lock_of_other_client().await;
     assert!(not_held(&bed.lock.unlock().await, &bed.name), "free");
     let guard = bed.lock.lock().await.unwrap();
     assert!(
         not_held(&other_client.unlock().await, &bed.name),
-        "of another client"
+        "held by another client"
     );
     let namesake = other_client.owned_by(&Owner::current());
     assert!(
         not_held(&namesake.unlock().await, &bed.name),
-        "of another client's same number"
+        "held by another client's owner of the same number"
     );
     let other_owner = bed.lock.owned_by(&Owner::new());
     assert!(
         not_held(&other_owner.unlock().await, &bed.name),
-        "of another owner"
+        "held by another owner"
     );
     assert_eq!(bed.count_of(Owner::current()).await, Some(1));
     assert_eq!(guard.unlock().await, Ok(Released::Fully));
     assert!(
         not_held(&bed.lock.unlock().await, &bed.name),
-        "once more than locked"
+        "more unlocks than holds"
     );
 }
 
-pub async fn a_hold_in_a_guard_is_not_for_unlock<S: Subject>() {
+pub async fn unlock_does_not_release_a_hold_with_a_guard<S: Subject>() {
     let bed = Bed::<S>::new().await;
     let guard = bed.lock.lock().await.unwrap();
     assert!(not_held(&bed.lock.unlock().await, &bed.name));
@@ -74,7 +74,7 @@ pub async fn a_dropped_guard_is_released<S: Subject>() {
     let bed = Bed::<S>::with(only_messages()).await;
     drop(bed.lock.lock().await.unwrap());
     bed.becomes_free().await;
-    // The owner's next hold begins when the last one is released, and is not ended by that (P-A4).
+    // The owner's next hold waits for this release, which does not end it (P-A4).
     for _ in 0..20 {
         drop(bed.lock.lock().await.unwrap());
         let next = bed.lock.lock().await.unwrap();
@@ -98,7 +98,7 @@ pub async fn a_guard_may_be_dropped_in_another_task<S: Subject>() {
     let guard = bed.lock.lock().await.unwrap();
     tokio::spawn(async move { drop(guard) }).await.unwrap();
     bed.becomes_free().await;
-    // Shared by tasks, the last of which ends it.
+    // Two tasks share the guard, and the last drop releases it.
     let guard = Arc::new(bed.lock.lock().await.unwrap());
     let other = guard.clone();
     tokio::spawn(async move { assert!(!other.is_lost()) })
@@ -123,7 +123,7 @@ pub async fn a_guard_may_be_dropped_outside_of_any_runtime<S: Subject>() {
     bed.becomes_free().await;
 }
 
-pub async fn an_unlock_that_is_dropped_goes_on<S: Subject>() {
+pub async fn a_dropped_unlock_completes<S: Subject>() {
     let bed = Bed::<S>::with(only_messages()).await;
     let guard = bed.lock.lock().await.unwrap();
     drop(guard.unlock());
@@ -131,7 +131,7 @@ pub async fn an_unlock_that_is_dropped_goes_on<S: Subject>() {
     let guard = bed.lock.lock().await.unwrap();
     poll_once(guard.unlock()).await;
     bed.becomes_free().await;
-    // And the owner's next hold waits for it (P-A4).
+    // The owner's next hold waits for the dropped `unlock` (P-A4).
     for _ in 0..20 {
         let guard = bed.lock.lock().await.unwrap();
         poll_once(guard.unlock()).await;
@@ -142,9 +142,9 @@ pub async fn an_unlock_that_is_dropped_goes_on<S: Subject>() {
     }
 }
 
-pub async fn dropped_unlocks_go_on_in_their_order<S: Subject>() {
+pub async fn dropped_unlocks_complete_in_order<S: Subject>() {
     let bed = Bed::<S>::with(only_messages()).await;
-    // The second one has to wait for the first, and is not sent before its future is gone.
+    // The second `unlock` waits for the first, and is sent only after its future was dropped.
     let outer = bed.lock.lock().await.unwrap();
     let inner = bed.lock.lock().await.unwrap();
     poll_once(async { tokio::join!(inner.unlock(), outer.unlock()) }).await;

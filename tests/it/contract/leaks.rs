@@ -28,7 +28,7 @@ pub async fn a_leaked_hold_goes_on_and_is_renewed<S: Subject>() {
     let bed = Bed::<S>::with(watched(SHORT)).await;
     bed.lock.lock().await.unwrap().leak();
     let enough = tokio::time::Instant::now() + 4 * SHORT;
-    eventually("some leases have passed", SOON, async || {
+    eventually("four leases have passed", SOON, async || {
         assert_eq!(bed.count_of(Owner::current()).await, Some(1));
         tokio::time::Instant::now() >= enough
     })
@@ -52,11 +52,11 @@ pub async fn unlock_releases_leaked_holds_and_no_guards<S: Subject>() {
     );
     assert!(
         not_held(&bed.lock.unlock().await),
-        "the last one has a guard"
+        "the last hold has a guard"
     );
     assert!(!guard.is_lost());
     assert_eq!(guard.unlock().await, Ok(Released::Fully));
-    // And the other way round.
+    // The same in the other order.
     bed.lock.lock().await.unwrap().leak();
     let guard = bed.lock.lock().await.unwrap();
     assert_eq!(guard.unlock().await, Ok(Released::StillHeld { holds: 1 }));
@@ -111,7 +111,7 @@ pub async fn a_leaked_hold_that_was_forced_out_is_lost<S: Subject>() {
     assert_eq!(inside.unlock().await, Ok(Released::Fully));
 }
 
-/// `Lost` where it was not known yet, `NotHeld` once it is.
+/// `Lost` before the client knows of the loss, `NotHeld` after.
 fn is_gone(unlocked: &Result<Released, Error>) -> bool {
     matches!(unlocked, Err(Error::Lost { .. } | Error::NotHeld { .. }))
 }

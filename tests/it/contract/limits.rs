@@ -1,4 +1,4 @@
-//! Time limits are kept.
+//! Waits end at their limits.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::{
     bed::{Bed, NEVER, SOON, only_messages},
 };
 
-pub async fn a_busy_lock_is_none_at_once<S: Subject>() {
+pub async fn try_lock_on_a_held_lock_returns_none_at_once<S: Subject>() {
     let bed = Bed::<S>::with(only_messages()).await;
     let guard = bed.rival().await.lock().await.unwrap();
     assert!(bed.lock.try_lock().await.unwrap().is_none());
@@ -22,7 +22,11 @@ pub async fn a_busy_lock_is_none_at_once<S: Subject>() {
             .unwrap()
             .is_none()
     );
-    assert_eq!(bed.channels().await, [""; 0], "it does not even listen");
+    assert_eq!(
+        bed.channels().await,
+        [""; 0],
+        "the attempt subscribes to nothing"
+    );
     assert_eq!(guard.unlock().await, Ok(Released::Fully));
     assert!(bed.lock.try_lock().await.unwrap().is_some());
 }
@@ -49,7 +53,11 @@ pub async fn a_wait_of_zero_does_not_wait<S: Subject>() {
             .unwrap()
             .is_none()
     );
-    assert_eq!(bed.channels().await, [""; 0], "it does not even listen");
+    assert_eq!(
+        bed.channels().await,
+        [""; 0],
+        "the attempt subscribes to nothing"
+    );
     assert_eq!(guard.unlock().await, Ok(Released::Fully));
     assert!(
         bed.lock
@@ -60,7 +68,7 @@ pub async fn a_wait_of_zero_does_not_wait<S: Subject>() {
     );
 }
 
-/// Free or held: the wait, taken at the last moment, is long enough.
+/// Acquires a free lock and a held one, each with a limit that is computed last.
 async fn gets_in_within<S: Subject>(wait: impl Fn() -> Duration + Send + 'static) {
     let bed = Bed::<S>::new().await;
     let free = bed.lock.try_lock_for(wait()).await;
@@ -77,12 +85,12 @@ async fn gets_in_within<S: Subject>(wait: impl Fn() -> Duration + Send + 'static
     assert!(entered.unwrap().unwrap().is_some());
 }
 
-pub async fn a_wait_that_no_clock_can_count_waits<S: Subject>() {
+pub async fn a_wait_longer_than_the_clock_waits<S: Subject>() {
     gets_in_within::<S>(|| Duration::MAX).await;
     gets_in_within::<S>(|| Duration::from_secs(1000 * 365 * 24 * 3600)).await;
 }
 
-/// The clock can count it, but not much more.
+/// A wait until shortly before the last instant of the clock.
 pub async fn a_wait_at_the_end_of_the_clock_waits<S: Subject>() {
     let end = end_of_the_clock();
     for short_of_it in [1, 50, 90, 150, 1000].map(Duration::from_millis) {
@@ -101,7 +109,7 @@ fn end_of_the_clock() -> Instant {
     end
 }
 
-/// Whichever it is, granted or not: it is true.
+/// Granted or not, the result is true.
 pub async fn a_release_at_about_the_limit_grants_a_hold_or_leaves_none<S: Subject>() {
     let bed = Bed::<S>::with(only_messages()).await;
     let rival = bed.rival().await;
@@ -124,10 +132,10 @@ pub async fn a_release_at_about_the_limit_grants_a_hold_or_leaves_none<S: Subjec
             "round {round} left a hold without a guard"
         );
     }
-    println!("{granted} of 30 were granted");
+    println!("{granted} of 30 attempts were granted");
 }
 
-/// P-A12: a waiter with more time than the holder's lease waits on.
+/// P-A12: a waiter whose limit is later than the holder's lease waits on.
 pub async fn a_holders_short_lease_does_not_end_a_wait<S: Subject>() {
     let bed = Bed::<S>::with(only_messages()).await;
     let short = bed.rival().await.with_lease(Duration::from_millis(100));
@@ -137,6 +145,6 @@ pub async fn a_holders_short_lease_does_not_end_a_wait<S: Subject>() {
     assert!(entered.is_some());
     assert!(
         std::time::Instant::now() >= lease_over,
-        "nor before it is over"
+        "the lock is granted after the lease"
     );
 }

@@ -1,4 +1,4 @@
-//! For kinds whose waiters listen for the release.
+//! Kinds whose waiters subscribe to the release.
 
 use redisson_lock::Released;
 use testbed::eventually;
@@ -9,7 +9,7 @@ use super::{
     waiting::{expect_grant, spawn_waiter},
 };
 
-/// However many wait, one connection of their client listens, and none when they have gone.
+/// One connection of a client listens for all of its waiters, and unsubscribes after the last.
 pub async fn waiters_share_a_connection_and_leave_it<S: Subject>() {
     let bed = Bed::<S>::alone(only_messages()).await;
     let rival = bed.rival().await;
@@ -17,7 +17,7 @@ pub async fn waiters_share_a_connection_and_leave_it<S: Subject>() {
     bed.server.reset_calls().await;
     let first = spawn_waiter(&rival);
     bed.wait_for_refusals(1).await;
-    // The rest may wait behind the first without asking.
+    // Further waiters may stand in the local queue and send nothing.
     let waiters = [first, spawn_waiter(&rival), spawn_waiter(&rival)];
     let listeners: String = bed.ask(&["CLIENT", "LIST", "TYPE", "pubsub"]).await;
     let ours = |line: &&str| !line.contains("name=sentinel-");
@@ -25,7 +25,7 @@ pub async fn waiters_share_a_connection_and_leave_it<S: Subject>() {
     assert_eq!(listening, 1, "{listeners}");
     assert_eq!(guard.unlock().await, Ok(Released::Fully));
     for waiter in waiters {
-        // In whichever order they get in.
+        // The waiters acquire the lock in any order.
         tokio::spawn(async move { drop(expect_grant(waiter).await) });
     }
     eventually("no client subscribes any more", SOON, async || {

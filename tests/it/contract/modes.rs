@@ -1,5 +1,5 @@
-//! Holds with and without a lease, one inside the other (P-R8, P-A6): an inner one shortens nothing, and when it ends,
-//! the outer one's mode is in force again.
+//! Nested holds with and without a fixed lease (P-R8, P-A6). An inner hold shortens no lease. When
+//! it ends, the outer hold's lease applies again.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use super::{
 
 const MINUTE: Duration = Duration::from_secs(60);
 const SECOND: Duration = Duration::from_secs(1);
-/// What a minute may be down to on a slow machine, and what a second never grows to.
+/// A slow machine leaves at least this much of a minute, and a second never grows to it.
 const MOST_OF_A_MINUTE: Duration = Duration::from_secs(30);
 
 async fn left<S: Subject>(bed: &Bed<S>) -> Duration {
@@ -22,7 +22,7 @@ async fn left<S: Subject>(bed: &Bed<S>) -> Duration {
         .remaining_lease()
         .await
         .unwrap()
-        .expect("it is held and has an expiry")
+        .expect("the lock is held and has an expiry")
 }
 
 fn relied_upon<S: Subject>(guard: &Guard<S::Kind>) -> Duration {
@@ -31,16 +31,16 @@ fn relied_upon<S: Subject>(guard: &Guard<S::Kind>) -> Duration {
         .saturating_duration_since(std::time::Instant::now())
 }
 
-/// `outer` still holds, with most of its minute, whatever went on inside.
+/// `outer` is still valid, with most of its minute left.
 async fn has_most_of_a_minute<S: Subject>(bed: &Bed<S>, outer: &Guard<S::Kind>) {
     assert!(left(bed).await > MOST_OF_A_MINUTE);
     assert!(relied_upon::<S>(outer) > MOST_OF_A_MINUTE);
 }
 
-/// `guard`'s lease runs out by and by, and is not renewed on the way.
+/// `guard`'s lease expires without a renewal.
 async fn runs_out<S: Subject>(bed: &Bed<S>, guard: Guard<S::Kind>) {
     let mut left = bed.pttl().await;
-    eventually("the lease runs out", SOON, async || {
+    eventually("the lease expires", SOON, async || {
         let now = bed.pttl().await;
         assert!(now <= left, "renewed from {left} to {now} ms");
         left = now;
@@ -49,7 +49,7 @@ async fn runs_out<S: Subject>(bed: &Bed<S>, guard: Guard<S::Kind>) {
     .await;
     let reason = timeout(SOON, guard.lost())
         .await
-        .expect("the holder is told");
+        .expect("the loss is reported");
     assert_eq!(reason, LostReason::Expired);
     assert!(matches!(guard.unlock().await, Err(Error::Lost { .. })));
 }
@@ -69,7 +69,7 @@ pub async fn a_short_lease_inside_shortens_nothing<S: Subject>() {
 }
 
 pub async fn a_short_lease_inside_a_longer_one_shortens_nothing<S: Subject>() {
-    // The watchdog's is the shortest: it must not shorten the minute either.
+    // The watchdog's lease is the shortest. It must not shorten the minute either.
     let bed = Bed::<S>::with(watched(SHORT)).await;
     let outer = bed.lock.with_lease(MINUTE).lock().await.unwrap();
     let inner = bed.lock.with_lease(SECOND).lock().await.unwrap();
@@ -92,7 +92,7 @@ pub async fn a_long_lease_inside_ends_with_its_hold<S: Subject>() {
         has_most_of_a_minute(&bed, &inner).await;
         assert!(
             relied_upon::<S>(&outer) <= 2 * SECOND,
-            "that is the inner one's"
+            "the long lease belongs to the inner hold"
         );
         ends::<S>(inner, 1).await;
         assert!(left(&bed).await <= 2 * SECOND);
@@ -145,7 +145,7 @@ pub async fn lease_watched_lease<S: Subject>() {
     runs_out(&bed, outer).await;
 }
 
-/// Guards have no order of their own: what is in force is what the remaining holds asked for.
+/// Holds may end in any order. The lease is what the remaining holds need.
 pub async fn the_outer_hold_may_end_first<S: Subject>() {
     let bed = Bed::<S>::with(watched(SHORT)).await;
     let outer = bed.lock.lock().await.unwrap();

@@ -1,4 +1,5 @@
-//! For kinds that an owner may hold only once: the second hold is refused, at once and by name.
+//! Kinds without re-entry: an owner's second attempt is refused at once, with an error that names
+//! the lock.
 
 use std::time::Duration;
 
@@ -31,12 +32,12 @@ pub async fn every_acquire_method_is_refused_to_the_holder<S: Subject>() {
         let scoped = owner.scope(async move { lock.lock().await.map(drop) });
         assert!(refused(&tokio::spawn(scoped).await.unwrap(), name));
     };
-    timeout(SOON, waits).await.expect("nothing is waited for");
+    timeout(SOON, waits).await.expect("no attempt waits");
     assert_eq!(guard.unlock().await, Ok(Released::Fully));
     bed.becomes_free().await;
 }
 
-/// Neither its count nor its lease, nor its renewal.
+/// A refusal changes neither the hold count nor the lease, nor its renewal.
 pub async fn a_refusal_costs_the_hold_nothing<S: Subject>() {
     let bed = Bed::<S>::with(watched(SHORT)).await;
     let guard = bed.lock.lock().await.unwrap();
@@ -51,7 +52,7 @@ pub async fn a_refusal_costs_the_hold_nothing<S: Subject>() {
     assert_eq!(guard.unlock().await, Ok(Released::Fully));
 }
 
-/// They are one owner, as documented.
+/// The branches are one owner, as documented.
 pub async fn the_branches_of_a_join_are_one_owner_and_the_second_is_refused<S: Subject>() {
     let bed = Bed::<S>::with(only_messages()).await;
     let (one, other) = tokio::join!(bed.lock.lock(), bed.lock.lock());
@@ -63,7 +64,7 @@ pub async fn the_branches_of_a_join_are_one_owner_and_the_second_is_refused<S: S
     assert_eq!(guard.unlock().await, Ok(Released::Fully));
 }
 
-/// What the process knows to be over does not count, whatever the server may have.
+/// A hold that the client knows to be lost is no obstacle, whatever the server has.
 pub async fn a_hold_that_ended_is_no_obstacle<S: Subject>() {
     let bed = Bed::<S>::with(only_messages()).await;
     let short = bed.lock.with_lease(Duration::from_millis(100));
@@ -91,24 +92,18 @@ pub async fn a_hold_that_ended_is_no_obstacle<S: Subject>() {
     assert_eq!(next.unlock().await, Ok(Released::Fully));
 }
 
-pub async fn every_kind_of_end_lets_its_owner_in_again<S: Subject>() {
-    async fn in_again<K: Kind>(lock: &Lock<K>) -> Guard<K> {
+pub async fn an_owner_acquires_again_after_every_kind_of_end<S: Subject>() {
+    async fn enter<K: Kind>(lock: &Lock<K>) -> Guard<K> {
         lock.try_lock().await.unwrap().expect("the lock is free")
     }
     let bed = Bed::<S>::with(only_messages()).await;
-    assert_eq!(
-        in_again(&bed.lock).await.unlock().await,
-        Ok(Released::Fully)
-    );
-    drop(in_again(&bed.lock).await);
-    drop(in_again(&bed.lock).await.unlock());
-    in_again(&bed.lock).await.leak();
+    assert_eq!(enter(&bed.lock).await.unlock().await, Ok(Released::Fully));
+    drop(enter(&bed.lock).await);
+    drop(enter(&bed.lock).await.unlock());
+    enter(&bed.lock).await.leak();
     assert!(refused(&bed.lock.try_lock().await, &bed.name));
     assert_eq!(bed.lock.unlock().await, Ok(Released::Fully));
     assert_eq!(bed.lock.run(async |_| 1).await, Ok(1));
-    assert_eq!(
-        in_again(&bed.lock).await.unlock().await,
-        Ok(Released::Fully)
-    );
+    assert_eq!(enter(&bed.lock).await.unlock().await, Ok(Released::Fully));
     bed.becomes_free().await;
 }

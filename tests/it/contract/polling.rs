@@ -1,4 +1,4 @@
-//! For kinds whose waiters ask again and again.
+//! Kinds whose waiters poll.
 
 use redisson_lock::Released;
 
@@ -9,10 +9,10 @@ use super::{
     waiting::{expect_grant, spawn_waiter},
 };
 
-/// As Java's spin lock is released.
-pub async fn a_silent_release_lets_a_waiter_in<S: Subject>() {
+/// Java's spin lock is released without a message.
+pub async fn a_poll_finds_a_silent_release<S: Subject>() {
     let bed = Bed::<S>::alone(only_messages()).await;
-    bed.hold_as::<S::Rival>("somebody:1").await;
+    bed.hold_as::<S::Rival>("another:1").await;
     bed.server.reset_calls().await;
     let waiter = spawn_waiter(&bed.lock);
     bed.wait_for_refusals(2).await;
@@ -36,8 +36,8 @@ pub async fn no_client_listens<S: Subject>() {
     drop(expect_grant(waiter).await);
 }
 
-/// For waiters that listen, on the same name by another kind of lock.
-pub async fn a_release_is_announced_all_the_same<S: Subject>() {
+/// Another kind of lock on the same name may have waiters that listen.
+pub async fn a_release_is_announced_to_waiters_of_another_kind<S: Subject>() {
     let bed = Bed::<S>::alone_beside::<Reentrant>(only_messages()).await;
     let guard = bed.lock.lock().await.unwrap();
     let client = bed.another_client().await;

@@ -1,4 +1,4 @@
-//! Asking without taking.
+//! Queries, which acquire nothing.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::{
     bed::{Bed, SOON, only_messages},
 };
 
-/// What the lock says of itself to one owner.
+/// The state of the lock for one owner: locked, held by it, its hold count.
 async fn state<K: redisson_lock::Kind>(lock: &redisson_lock::Lock<K>) -> (bool, bool, u32) {
     (
         lock.is_locked().await.unwrap(),
@@ -33,7 +33,7 @@ pub async fn a_held_lock<S: Subject>() {
     let other_owner = bed.lock.owned_by(&Owner::new());
     assert_eq!(state(&other_owner).await, (true, false, 0));
     assert_eq!(state(&other_client).await, (true, false, 0));
-    // An owner's number is its client's own.
+    // Another client's owner may have the same number.
     let namesake = other_client.owned_by(&Owner::current());
     assert_eq!(state(&namesake).await, (true, false, 0));
     for lock in [&bed.lock, &other_owner, &other_client] {
@@ -41,7 +41,7 @@ pub async fn a_held_lock<S: Subject>() {
             .remaining_lease()
             .await
             .unwrap()
-            .expect("it has an expiry");
+            .expect("the lock has an expiry");
         assert!(left <= lease && left > lease / 2, "{left:?}");
     }
     for lock in [&bed.lock, &other_client] {
@@ -55,7 +55,7 @@ pub async fn a_held_lock<S: Subject>() {
         );
         assert_eq!(holder.client_id(), Some(bed.client.id()));
         assert_eq!((holder.holds, holder.writes), (1, S::NAME == "write"));
-        let left = holder.remaining_lease.expect("it has an expiry");
+        let left = holder.remaining_lease.expect("the hold has an expiry");
         assert!(left <= lease && left > lease / 2, "{left:?}");
     }
     assert_eq!(guard.unlock().await, Ok(Released::Fully));
@@ -63,12 +63,12 @@ pub async fn a_held_lock<S: Subject>() {
     assert_eq!(bed.lock.holders().await, Ok(Vec::new()));
 }
 
-/// P-A7: -1 is neither a free lock nor a short wait.
-pub async fn a_strangers_lock_without_expiry<S: Subject>() {
+/// P-A7: a PTTL of -1 is neither a free lock nor a short wait.
+pub async fn a_foreign_lock_without_expiry<S: Subject>() {
     let mut config = only_messages();
     config.poll_floor = Duration::from_millis(100);
     let bed = Bed::<S>::with(config).await;
-    bed.hold_as::<S::Rival>("somebody:1").await;
+    bed.hold_as::<S::Rival>("another:1").await;
     let rival = bed.rival_same_client();
     assert_eq!(state(&rival).await, (true, false, 0));
     assert_eq!(rival.remaining_lease().await, Ok(None));
@@ -76,13 +76,13 @@ pub async fn a_strangers_lock_without_expiry<S: Subject>() {
     assert_eq!(holders.len(), 1);
     assert_eq!(
         (&*holders[0].owner, holders[0].remaining_lease),
-        ("somebody:1", None)
+        ("another:1", None)
     );
     assert!(bed.lock.try_lock().await.unwrap().is_none());
     let wait = Duration::from_millis(250);
     assert!(bed.lock.try_lock_for(wait).await.unwrap().is_none());
-    assert_eq!(bed.pttl().await, -1, "it is left alone");
-    // Its holder goes without a word: only asking now and then tells.
+    assert_eq!(bed.pttl().await, -1, "the foreign lock keeps its state");
+    // The foreign holder leaves without a message, so only a poll notices.
     let lock = bed.lock.clone();
     let waiter = tokio::spawn(async move { lock.lock().await.map(drop) });
     bed.awaited().await;
@@ -103,12 +103,12 @@ pub async fn queries_leave_nothing<S: Subject>() {
     bed.ask::<u32>(&["PERSIST", &bed.name]).await;
     state(&bed.lock).await;
     assert_eq!(bed.lock.remaining_lease().await, Ok(None));
-    assert_eq!(bed.pttl().await, -1, "asking changes no expiry");
+    assert_eq!(bed.pttl().await, -1, "a query changes no expiry");
     assert_eq!(guard.unlock().await, Ok(Released::Fully));
 }
 
-/// Whatever the server says: what this process must not rely on it does not have.
-pub async fn a_hold_that_is_known_to_be_lost_is_none<S: Subject>() {
+/// A hold that this process must not rely on counts as none, whatever the server has.
+pub async fn a_lost_hold_counts_as_none<S: Subject>() {
     let bed = Bed::<S>::new().await;
     let guard = bed
         .lock
@@ -119,19 +119,19 @@ pub async fn a_hold_that_is_known_to_be_lost_is_none<S: Subject>() {
     assert_eq!(bed.ask::<u32>(&["PERSIST", &bed.name]).await, 1);
     let reason = tokio::time::timeout(SOON, guard.lost())
         .await
-        .expect("its clock says so");
+        .expect("the guard reports the loss");
     assert_eq!(reason, LostReason::Expired);
     assert_eq!(
         bed.count_of(Owner::current()).await,
         Some(1),
-        "the server knows better"
+        "the server still has the hold"
     );
     assert_eq!(state(&bed.lock).await, (true, false, 0));
     drop(guard);
-    // What is left is the owner's own: it starts anew on it.
+    // The owner's old field does not block its next hold.
     let again = bed.lock.lock().await.unwrap();
     assert_eq!(state(&bed.lock).await, (true, true, 1));
-    assert!(bed.pttl().await > 0, "and the lock has an expiry again");
+    assert!(bed.pttl().await > 0, "the lock has an expiry again");
     assert_eq!(again.unlock().await, Ok(Released::Fully));
     assert!(bed.is_free().await);
 }
@@ -144,7 +144,10 @@ pub async fn names_show_with_their_prefix<S: Subject>() {
     assert_eq!(bed.lock.name(), prefixed);
     let guard = bed.lock.lock().await.unwrap();
     assert_eq!(bed.ask::<u32>(&["EXISTS", &prefixed]).await, 1);
-    assert!(bed.is_free().await, "the name alone is no lock");
+    assert!(
+        bed.is_free().await,
+        "no key exists under the name without its prefix"
+    );
     assert_eq!(bed.ask::<String>(&["TYPE", &prefixed]).await, S::TYPE);
     assert!(format!("{:?} {guard:?}", bed.lock).contains(&prefixed));
     assert_eq!(guard.unlock().await, Ok(Released::Fully));

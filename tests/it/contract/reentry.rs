@@ -1,4 +1,4 @@
-//! The holder of the lock enters again, and the counts are exact.
+//! A holder enters again, and the hold counts are exact.
 
 use std::time::Duration;
 
@@ -90,7 +90,7 @@ pub async fn no_other_owner_enters_before_the_last_guard_ends<S: Subject>() {
     assert!(rival.try_lock().await.unwrap().is_some());
 }
 
-/// Counts of more than one digit.
+/// Hold counts with two digits.
 pub async fn a_tenth_hold_is_counted_like_the_first<S: Subject>() {
     let bed = Bed::<S>::new().await;
     let mut guards = Vec::new();

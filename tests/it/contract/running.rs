@@ -1,4 +1,4 @@
-//! `run`: lock, work, unlock, and stop when the hold is lost.
+//! `run` acquires, works and releases, and stops the body at a loss.
 
 use std::{
     future::pending,
@@ -21,7 +21,7 @@ use super::{
     exclusion::Room,
 };
 
-/// Says that it was dropped.
+/// Records its drop.
 struct Dropped(Arc<AtomicBool>);
 
 impl Drop for Dropped {
@@ -45,11 +45,7 @@ pub async fn the_result_comes_back_and_the_lock_is_free<S: Subject>() {
     assert_eq!(length, Ok(3));
     assert!(bed.is_free().await);
     let failed: Result<(), _> = bed.lock.run(async |_| Err("no")).await.unwrap();
-    assert_eq!(
-        failed,
-        Err("no"),
-        "an error of the body is a result like any other"
-    );
+    assert_eq!(failed, Err("no"), "an error of the body is its result");
     assert!(bed.is_free().await);
 }
 
@@ -63,7 +59,7 @@ pub async fn a_lost_hold_stops_the_body<S: Subject>() {
         assert_eq!(other_client.force_unlock().await, Ok(true));
         pending::<()>().await;
     });
-    let ran = timeout(SOON, forced).await.expect("it is stopped");
+    let ran = timeout(SOON, forced).await.expect("the body is stopped");
     assert!(
         matches!(
             &ran,
@@ -74,7 +70,7 @@ pub async fn a_lost_hold_stops_the_body<S: Subject>() {
         ),
         "{ran:?}"
     );
-    assert!(dropped.load(SeqCst), "the body is gone");
+    assert!(dropped.load(SeqCst), "the body is dropped");
     assert!(bed.is_free().await);
 }
 
@@ -88,7 +84,7 @@ pub async fn a_body_that_ends_unprotected_is_an_error<S: Subject>() {
     assert!(matches!(&ran, Err(Error::Lost { .. })), "{ran:?}");
     let lock = bed.lock.with_lease(Duration::from_millis(100));
     let ran = timeout(SOON, lock.run(async |_| pending::<()>().await)).await;
-    let ran = ran.expect("it is stopped");
+    let ran = ran.expect("the body is stopped");
     assert!(
         matches!(
             &ran,
@@ -134,7 +130,7 @@ pub async fn a_panic_inside_releases<S: Subject>() {
     bed.becomes_free().await;
 }
 
-/// Its future is `Send` and need not borrow from anywhere.
+/// The future is `Send + 'static`.
 pub async fn the_future_of_run_can_be_spawned<S: Subject>() {
     let bed = Bed::<S>::with(only_messages()).await;
     let lock = bed.lock.clone();

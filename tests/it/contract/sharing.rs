@@ -1,4 +1,4 @@
-//! For kinds that many may hold at once.
+//! Kinds with several holders at once.
 
 use redisson_lock::{Owner, Released};
 
@@ -14,10 +14,14 @@ pub async fn many_owners_hold_a_shared_lock_at_once<S: Subject>() {
     let mut guards = Vec::new();
     for lock in [&bed.lock, &other_client].into_iter().cycle().take(6) {
         let lock = lock.owned_by(&Owner::new());
-        guards.push(lock.try_lock().await.unwrap().expect("it is shared"));
+        guards.push(lock.try_lock().await.unwrap().expect("the lock is shared"));
         assert_eq!(lock.hold_count().await, Ok(1));
     }
-    assert_eq!(bed.lock.hold_count().await, Ok(0), "each has its own");
+    assert_eq!(
+        bed.lock.hold_count().await,
+        Ok(0),
+        "each owner has its own hold count"
+    );
     while let Some(guard) = guards.pop() {
         assert!(guards.iter().all(|guard| !guard.is_lost()));
         assert_eq!(guard.unlock().await, Ok(Released::Fully));
@@ -48,7 +52,7 @@ pub async fn a_rival_enters_after_the_last_holder<S: Subject>() {
     );
 }
 
-/// And all of them enter after it.
+/// The readers all acquire the lock after the rival's release.
 pub async fn a_rival_excludes_all_holders_of_a_shared_lock<S: Subject>() {
     let bed = Bed::<S>::alone(only_messages()).await;
     let other_client = bed.lock_of_other_client().await;
@@ -61,7 +65,7 @@ pub async fn a_rival_excludes_all_holders_of_a_shared_lock<S: Subject>() {
     bed.wait_for_refusals(4).await;
     assert!(waiting.iter().all(|waiter| !waiter.is_finished()));
     assert_eq!(rival.unlock().await, Ok(Released::Fully));
-    // None leaves before the last has come.
+    // No reader leaves before the last one enters.
     let mut guards = Vec::new();
     for waiter in waiting {
         guards.push(expect_grant(waiter).await);

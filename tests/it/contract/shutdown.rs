@@ -11,7 +11,7 @@ use super::{
     bed::{Bed, NEVER, SOON, only_messages},
 };
 
-/// Connections of lock clients to the server that has the lock.
+/// Counts the connections of lock clients to the server of the lock.
 async fn connections<S: Subject>(bed: &Bed<S>) -> usize {
     let list: String = bed.ask(&["CLIENT", "LIST"]).await;
     list.lines()
@@ -19,7 +19,8 @@ async fn connections<S: Subject>(bed: &Bed<S>) -> usize {
         .count()
 }
 
-/// Those of a client: for scripts and for messages, in a cluster the latter to nodes with something to listen for.
+/// The number of a client's connections: for scripts and for messages. On a cluster, the latter
+/// exist only for nodes with subscriptions.
 fn of_a_client<S: Subject>(bed: &Bed<S>, waits: bool) -> usize {
     match bed.server.ground().is_cluster() && !(waits && S::LISTENS) {
         true => 1,
@@ -27,7 +28,7 @@ fn of_a_client<S: Subject>(bed: &Bed<S>, waits: bool) -> usize {
     }
 }
 
-/// Every key of a server of one's own, but for what outlives every hold.
+/// All keys of the bed's own servers, except those that outlive every hold.
 async fn keys_of_locks<S: Subject>(bed: &Bed<S>) -> Vec<String> {
     let mut keys = Vec::new();
     for server in bed.server.ground().masters() {
@@ -55,7 +56,7 @@ pub async fn dropped_guards_are_released_and_live_ones_reported<S: Subject>() {
     assert_eq!(
         left,
         bed.keys_of_a_hold(Owner::current()),
-        "the live one alone is left"
+        "only the live hold is left"
     );
     assert!(bed.pttl().await > 0);
     let [unreleased] = &report.unreleased[..] else {
@@ -119,7 +120,7 @@ pub async fn every_operation_is_closed_afterwards<S: Subject>() {
     assert_eq!(lock.is_held().await, Err(Error::Closed));
     assert_eq!(lock.hold_count().await, Err(Error::Closed));
     assert_eq!(lock.remaining_lease().await, Err(Error::Closed));
-    assert_eq!(lock.name(), bed.name, "what needs no server still answers");
+    assert_eq!(lock.name(), bed.name, "the name needs no server");
 }
 
 pub async fn waiters_end_with_an_error_when_the_client_closes<S: Subject>() {
@@ -157,11 +158,11 @@ pub async fn shutdown_closes_all_connections<S: Subject>() {
     client.shutdown().await;
     waiter.await.unwrap().unwrap_err();
     let gone = async || connections(&bed).await == idle && bed.channels().await.is_empty();
-    eventually("one client's connections are gone", SOON, gone).await;
+    eventually("one client's connections are closed", SOON, gone).await;
     assert_eq!(guard.unlock().await, Ok(Released::Fully));
     bed.client.shutdown().await;
     let gone = async || connections(&bed).await == 0;
-    eventually("all connections are gone", SOON, gone).await;
+    eventually("all connections are closed", SOON, gone).await;
     assert_eq!(bed.channels().await, [""; 0]);
     assert_eq!(keys_of_locks(&bed).await, [""; 0]);
 }
@@ -174,7 +175,7 @@ pub async fn shutdown_may_be_called_again<S: Subject>() {
     assert_eq!(
         one.unreleased.len() + other.unreleased.len(),
         1,
-        "reported once: {one:?} {other:?}"
+        "reported more than once: {one:?} {other:?}"
     );
     let third = timeout(SOON, bed.client.shutdown())
         .await
@@ -213,11 +214,11 @@ pub async fn the_last_clone_releases_and_disconnects<S: Subject>() {
     eventually("both clients are connected", SOON, both).await;
     drop(clone);
     let gone = async || connections(&bed).await == idle;
-    eventually("the client is gone", SOON, gone).await;
+    eventually("the client's connections are closed", SOON, gone).await;
     assert_eq!(
         keys_of_locks(&bed).await,
         [""; 0],
-        "what was dropped is released"
+        "the dropped guards are released"
     );
 }
 
@@ -239,10 +240,10 @@ pub async fn locks_and_guards_keep_the_client_going<S: Subject>() {
     assert_eq!(guard.unlock().await, Ok(Released::Fully));
     let waiting = of_a_client(&bed, true);
     let gone = async || connections(&bed).await == waiting;
-    eventually("with the last guard the client goes", SOON, gone).await;
+    eventually("the client ends with its last guard", SOON, gone).await;
 }
 
-/// Its tasks are gone with the runtime that it was made on: it can do nothing more, and says so.
+/// The client's tasks end with the runtime that it was built on. Its calls return errors.
 pub async fn a_client_without_its_runtime_answers<S: Subject>() {
     let bed = Bed::<S>::new().await;
     for used in [true, false] {
@@ -254,7 +255,7 @@ pub async fn a_client_without_its_runtime_answers<S: Subject>() {
         let refused = matches!(locked, Err(Error::Unavailable { .. } | Error::Closed));
         assert!(refused, "{:?}", locked.map(drop));
         let closed = timeout(SOON, client.shutdown()).await;
-        closed.unwrap_or_else(|_| panic!("a shutdown ends (used before: {used})"));
+        closed.unwrap_or_else(|_| panic!("the shutdown does not end (used before: {used})"));
     }
 }
 

@@ -1,49 +1,50 @@
-//! The kinds of lock, and what the contract has to know of each.
+//! The kinds of lock, and what the contract needs to know of each.
 
 use redisson_lock::{Kind, Lock, LockClient};
 
-/// A kind of lock, and how it looks on the server.
+/// A kind of lock, and its data on the server.
 pub trait Subject: Send + Sync + 'static {
     type Kind: Kind;
-    /// The kind that excludes this one under the same name, whichever of both is held: itself, unless it can be shared.
+    /// The kind that excludes this one under the same name, in both directions: itself, unless it
+    /// is shared.
     type Rival: Subject;
-    /// In the names of its locks.
+    /// Part of the names of its locks.
     const NAME: &'static str;
-    /// What `TYPE` says of its key: a hash of owners and their counts, or a string that is the owner.
+    /// The `TYPE` of its key: a hash of owners and hold counts, or a string that names the owner.
     const TYPE: &'static str = "hash";
     /// The field `mode` of a read-write lock.
     const MODE: Option<&'static str> = None;
-    /// Whether its holder may take it again.
+    /// Whether an owner may acquire it again.
     const REENTRANT: bool = true;
-    /// Whether many may hold it at once.
+    /// Whether several owners may hold it at once.
     const SHARED: bool = false;
-    /// Whether waiters listen to a channel, or only ask again and again.
+    /// Whether waiters subscribe to a channel or only poll.
     const LISTENS: bool = true;
 
     fn lock(client: &LockClient, name: &str) -> Lock<Self::Kind>;
 
-    /// The field of an owner.
+    /// The field of an owner in the hash.
     fn field(owner: &str) -> String {
         owner.to_owned()
     }
 
-    /// Where its release is announced; what an owner alone listens to begins with it.
+    /// The channel of its releases. The channel of a single owner begins with it.
     fn channel(name: &str) -> String {
         format!("redisson_lock__channel:{{{name}}}")
     }
 
-    /// The keys besides its own that live as long as a single hold of `owner`.
+    /// Further keys that live as long as one hold of `owner`.
     fn markers(_name: &str, _owner: &str) -> Vec<String> {
         Vec::new()
     }
 
-    /// The key that outlives every hold.
+    /// A key that outlives every hold.
     fn remains(_name: &str) -> Option<String> {
         None
     }
 }
 
-/// The commands that leave on the server what a single hold of `owner` on `name` is, without expiry.
+/// The commands that write a hold of `owner` on `name`, without expiry.
 pub fn held_by<S: Subject>(name: &str, owner: &str) -> Vec<Vec<String>> {
     let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
     let field = S::field(owner);
@@ -187,7 +188,7 @@ impl Subject for NonReentrantFair {
     }
 }
 
-/// One string, no lock of Redisson's.
+/// A single string, which Redisson has no lock for.
 pub struct Simple;
 
 impl Subject for Simple {

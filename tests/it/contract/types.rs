@@ -1,4 +1,4 @@
-//! Every public type shows itself, travels between threads, and keeps secrets.
+//! Every public type implements `Debug`, is `Send`, and shows no secret.
 
 use std::{fmt::Debug, hash::Hash};
 
@@ -16,7 +16,7 @@ fn is_a_key<T: Copy + Hash + Eq>() {}
 fn is_cloned<T: Clone>() {}
 fn is_an_error<T: std::error::Error>() {}
 
-pub async fn every_public_type_shows_itself_and_travels<S: Subject>() {
+pub async fn every_public_type_is_debug_and_send<S: Subject>() {
     travels::<Config>();
     travels::<Error>();
     travels::<Guard<S::Kind>>();
@@ -46,7 +46,7 @@ fn is_send<T: Send>(future: T) -> T {
     future
 }
 
-pub async fn futures_travel<S: Subject>() {
+pub async fn futures_are_send<S: Subject>() {
     let bed = Bed::<S>::new().await;
     let lock = &bed.lock;
     let guard = is_send(lock.lock()).await.unwrap();
@@ -65,12 +65,12 @@ pub async fn futures_travel<S: Subject>() {
     let _ = is_send(bed.client.shutdown()).await;
 }
 
-/// Thousands of tasks may wait, each with a handle and the future of its wait.
+/// Thousands of tasks may wait, each with a handle and a future.
 pub async fn the_future_of_a_wait_is_small<S: Subject>() {
     let bed = Bed::<S>::new().await;
     assert!(size_of_val(&bed.lock) <= 32, "{}", size_of_val(&bed.lock));
     let wait = bed.lock.lock();
-    // A release build makes it smaller.
+    // The future is smaller in a release build.
     assert!(size_of_val(&wait) <= 304, "{}", size_of_val(&wait));
 }
 

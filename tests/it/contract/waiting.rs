@@ -50,14 +50,14 @@ async fn follows<S: Subject, H: Kind, W: Kind>(bed: &Bed<S>, holder: &Lock<H>, w
     assert_eq!(guard.unlock().await, Ok(Released::Fully));
 }
 
-pub async fn a_release_lets_a_waiter_of_another_client_in<S: Subject>() {
+pub async fn a_release_wakes_a_waiter_of_another_client<S: Subject>() {
     let bed = Bed::<S>::alone(only_messages()).await;
     let rival = bed.rival().await;
     follows(&bed, &bed.lock, &rival).await;
     follows(&bed, &rival, &bed.lock).await;
 }
 
-pub async fn a_release_lets_a_waiter_of_the_same_client_in<S: Subject>() {
+pub async fn a_release_wakes_a_waiter_of_the_same_client<S: Subject>() {
     let bed = Bed::<S>::alone(only_messages()).await;
     let rival = bed.rival_same_client();
     async fn follows<H: Kind, W: Kind>(holder: &Lock<H>, waiter: &Lock<W>) {
@@ -72,7 +72,7 @@ pub async fn a_release_lets_a_waiter_of_the_same_client_in<S: Subject>() {
 }
 
 /// P-W5. Each message wakes one waiter of every client.
-pub async fn releases_let_every_waiter_in<S: Subject>() {
+pub async fn releases_wake_every_waiter<S: Subject>() {
     let bed = Bed::<S>::alone(only_messages()).await;
     let other_client = bed.lock_of_other_client().await;
     let guard = bed.rival_same_client().lock().await.unwrap();
@@ -106,7 +106,7 @@ pub async fn releases_let_every_waiter_in<S: Subject>() {
     bed.becomes_free().await;
 }
 
-pub async fn a_dropped_guard_lets_a_waiter_in<S: Subject>() {
+pub async fn a_dropped_guard_wakes_a_waiter<S: Subject>() {
     let bed = Bed::<S>::alone(only_messages()).await;
     let rival = bed.rival().await;
     let guard = bed.lock.lock().await.unwrap();
@@ -141,7 +141,7 @@ pub async fn the_end_of_a_nested_hold_wakes_no_waiter<S: Subject>() {
 }
 
 /// The end of a lease has no message: the waiter uses the remaining lease of its refusal.
-pub async fn a_lease_that_runs_out_lets_a_waiter_in<S: Subject>() {
+pub async fn a_waiter_acquires_the_lock_when_a_lease_expires<S: Subject>() {
     let bed = Bed::<S>::with(only_messages()).await;
     let lease = std::time::Duration::from_millis(300);
     let guard = bed.lock.with_lease(lease).lock().await.unwrap();
@@ -154,7 +154,7 @@ pub async fn a_lease_that_runs_out_lets_a_waiter_in<S: Subject>() {
     assert_eq!(inside.unlock().await, Ok(Released::Fully));
 }
 
-pub async fn nothing_is_left_of_a_wait<S: Subject>() {
+pub async fn a_wait_leaves_nothing<S: Subject>() {
     let bed = Bed::<S>::with(only_messages()).await;
     let other_client = bed.lock_of_other_client().await;
     let guard = bed.rival().await.lock().await.unwrap();

@@ -1,4 +1,4 @@
-//! Without a lease of its own a hold is renewed for as long as it lasts.
+//! A hold without a fixed lease is renewed for as long as it lasts.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ pub async fn a_hold_outlives_many_leases<S: Subject>() {
     assert_eq!(guard.unlock().await, Ok(Released::Fully));
 }
 
-/// Every third of the lease, and well before its end.
+/// Renewals come every third of the lease, well before its end.
 pub async fn a_hold_at_rest_is_renewed_in_time<S: Subject>() {
     let lease = Duration::from_secs(3);
     let bed = Bed::<S>::alone(watched(lease)).await;
@@ -44,7 +44,7 @@ pub async fn a_hold_at_rest_is_renewed_in_time<S: Subject>() {
     assert_eq!(guard.unlock().await, Ok(Released::Fully));
 }
 
-pub async fn a_released_hold_is_renewed_no_more<S: Subject>() {
+pub async fn a_released_hold_is_not_renewed<S: Subject>() {
     let bed = Bed::<S>::with(watched(SHORT)).await;
     let owner = Owner::new();
     let lock = bed.lock.owned_by(&owner);
@@ -52,14 +52,14 @@ pub async fn a_released_hold_is_renewed_no_more<S: Subject>() {
         lock.lock().await.unwrap().unlock().await,
         Ok(Released::Fully)
     );
-    // What a late renewal would find is the same owner's field, which only its lease may end (P-R2).
+    // A late renewal would find the same owner's field, and extend a lease that must expire (P-R2).
     bed.hold_as::<S>(&bed.owner(owner)).await;
     let lease = (2 * SHORT.as_millis()).to_string();
     for key in bed.keys_of_a_hold(owner) {
         bed.ask::<u32>(&["PEXPIRE", &key, &lease]).await;
     }
     let mut left = bed.pttl().await;
-    eventually("the lease ends", SOON, async || {
+    eventually("the lease expires", SOON, async || {
         let now = bed.pttl().await;
         assert!(now <= left, "renewed from {left} to {now} ms");
         left = now;

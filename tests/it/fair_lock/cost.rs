@@ -1,4 +1,4 @@
-//! What the server has to do for one acquisition, by how many wait (P-F9).
+//! The server's cost of one acquisition, by the number of waiters (P-F9).
 
 use testbed::Server;
 use uuid::Uuid;
@@ -8,7 +8,7 @@ use super::{Line, PATIENCE};
 const WAITERS: [usize; 3] = [10, 1_000, 10_000];
 const ROUNDS: usize = 100;
 
-/// The scripts as they travel, run by a client that is not ours: what is measured is theirs.
+/// The scripts as the crate sends them. A plain client runs them, so only the scripts are measured.
 macro_rules! script {
     ($verb:literal) => {
         concat!(
@@ -26,7 +26,7 @@ macro_rules! script {
     };
 }
 
-/// What one script took, in microseconds of the server: the median of all its calls.
+/// The median time of one script's calls, in microseconds of the server.
 async fn median_of(server: &Server, script: &str, calls: impl AsyncFn(&str)) -> f64 {
     let sha: String = server.command(&["SCRIPT", "LOAD", script]).await;
     let () = server.command(&["SLOWLOG", "RESET"]).await;
@@ -43,7 +43,7 @@ async fn median_of(server: &Server, script: &str, calls: impl AsyncFn(&str)) -> 
     micros[micros.len() / 2] as f64
 }
 
-/// The costs of one operation of each sort.
+/// The cost of one operation of each sort.
 #[derive(Debug, Clone, Copy)]
 struct Costs {
     granted: f64,
@@ -59,7 +59,7 @@ struct Crowd {
 }
 
 impl Crowd {
-    /// A queue of this many, without a live waiter.
+    /// A queue of this many entries without live waiters.
     async fn of(waiters: usize) -> Self {
         let line = Line::new().await;
         let mut admin = line.witness.server.admin().await;
@@ -120,7 +120,7 @@ impl Crowd {
             &channel,
         ];
         let done: i64 = self.line.witness.ask(&words).await;
-        assert_eq!(done, 0, "it was held");
+        assert_eq!(done, 0, "the lock was held");
     }
 
     async fn abandon(&self, sha: &str, owner: &str) {
@@ -134,14 +134,14 @@ impl Crowd {
     async fn measure(&self) -> Costs {
         let server = &self.line.witness.server;
         let waiters = self.owners.len() - ROUNDS;
-        let (queued, comers) = self.owners.split_at(waiters);
+        let (queued, arrivals) = self.owners.split_at(waiters);
         let () = self
             .line
             .witness
-            .ask(&["HSET", &self.line.name, "somebody", "1"])
+            .ask(&["HSET", &self.line.name, "another", "1"])
             .await;
         let refused_first = median_of(server, script!("acquire"), async |sha| {
-            for owner in comers {
+            for owner in arrivals {
                 self.acquire(sha, owner, "0").await;
             }
         });
@@ -154,13 +154,13 @@ impl Crowd {
         });
         let refused_again = refused_again.await;
         let left = median_of(server, script!("abandon"), async |sha| {
-            for owner in comers {
+            for owner in arrivals {
                 self.abandon(sha, owner).await;
             }
         });
         let left = left.await;
         let () = self.line.witness.ask(&["DEL", &self.line.name]).await;
-        let (granted, released) = self.hand_over(&queued[..waiters.min(ROUNDS)]).await;
+        let (granted, released) = self.hand_off(&queued[..waiters.min(ROUNDS)]).await;
         Costs {
             granted,
             refused_first,
@@ -170,8 +170,8 @@ impl Crowd {
         }
     }
 
-    /// One after the other takes the lock and gives it up, and joins the queue again.
-    async fn hand_over(&self, owners: &[String]) -> (f64, f64) {
+    /// Each owner in turn acquires the lock, releases it and joins the queue again.
+    async fn hand_off(&self, owners: &[String]) -> (f64, f64) {
         let server = &self.line.witness.server;
         let release: String = server
             .command(&["SCRIPT", "LOAD", script!("release")])
@@ -217,14 +217,15 @@ impl Crowd {
     }
 }
 
-/// An owner of this crate: 19 digits.
+/// An owner of this crate: the number has 19 digits.
 fn owner(number: usize) -> String {
     let client = Uuid::from_u128(4 << 76 | 8 << 60 | 7);
     format!("{client}:{}", (1_u64 << 62) + number as u64)
 }
 
-/// Redisson touches every score at each grant: 16 ms of blocked server at 10,000 waiters, 187 ms at 100,000 (seen).
-/// With a thousand times as many waiters, each script of ours may cost a few times as much, as a sorted set does.
+/// Each grant of Redisson updates every score: 16 ms of the server with 10,000 waiters, 187 ms with
+/// 100,000 (measured). With a thousand times the waiters, a script of this crate may cost a few
+/// times as much, because a sorted set does.
 #[tokio::test]
 async fn p_f9_an_acquisition_costs_little_more_however_many_wait() {
     let mut all = Vec::new();
@@ -246,6 +247,6 @@ async fn p_f9_an_acquisition_costs_little_more_however_many_wait() {
     grows("a first refusal", |costs| costs.refused_first, 10.0);
     grows("a further refusal", |costs| costs.refused_again, 10.0);
     grows("a release", |costs| costs.released, 10.0);
-    // It looks for its entry, which is short work for each of those before it.
+    // A waiter that leaves searches for its entry, which costs a little for each earlier entry.
     grows("leaving", |costs| costs.left, 200.0);
 }

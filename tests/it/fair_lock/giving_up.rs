@@ -1,4 +1,5 @@
-//! A waiter that stops leaves the queue, in every way to stop, and costs the rest nothing.
+//! A waiter that stops waiting leaves the queue, in whichever way it stops, and costs the other
+//! waiters nothing.
 
 use std::time::Duration;
 
@@ -9,14 +10,15 @@ use tokio::time::timeout;
 use super::{Line, PATIENCE, brisk, inside, unlock};
 use crate::witness::{SOON, connect, done, poll_and_drop, polling};
 
-/// Long enough for two tries, short enough to be over soon.
+/// Long enough for two attempts, and short enough for the test.
 const SHORT: Duration = Duration::from_millis(60);
 
-/// Redisson's take their whole time off everybody behind, so that repeated give-ups evict live waiters (seen).
+/// A waiter of Redisson that times out lowers the scores of all later entries, so that repeated
+/// timeouts evict live waiters (measured).
 #[tokio::test]
-async fn p_f5_giving_up_leaves_every_other_score_as_it_is() {
+async fn p_f5_a_waiter_that_leaves_changes_no_other_score() {
     let line = Line::new().await;
-    // No waiter asks again while this test looks at scores.
+    // No waiter polls while this test compares scores.
     let client = line.witness.client(polling(SOON)).await;
     let guard = line.held().await;
     let (first, first_waiter) = line.join(&client).await;
@@ -43,33 +45,33 @@ async fn p_f5_giving_up_leaves_every_other_score_as_it_is() {
     assert_eq!(line.scores().await, rest);
     assert_eq!(line.waiting().await, [&*first, &*java, &*last]);
     unlock(guard).await;
-    unlock(inside("the waiter is first", first_waiter).await).await;
+    unlock(inside("the first waiter", first_waiter).await).await;
     assert!(line.java_enters(&java).await);
     line.java_leaves().await;
-    unlock(inside("the waiter is last", last_waiter).await).await;
+    unlock(inside("the last waiter", last_waiter).await).await;
     line.nothing_left().await;
 }
 
-/// The head that gives up on a free lock passes its turn on: the release told only the head.
+/// The head leaves a free lock and notifies the next waiter: the release notified only the head.
 #[tokio::test]
-async fn p_f5_a_head_that_gives_up_passes_its_turn_on() {
+async fn p_f5_a_head_that_leaves_notifies_the_next_waiter() {
     let line = Line::new().await;
     let client = line.witness.client(polling(SOON * 10)).await;
     let guard = line.held().await;
     let (head, head_waiter) = line.join(&client).await;
     let (_, next_waiter) = line.join(&client).await;
-    // It does not hear that it is its turn.
+    // The head receives no message.
     let () = line.witness.ask(&["DEL", &line.name]).await;
     drop(guard);
     assert_eq!(line.waiting().await[0], head);
     head_waiter.abort();
-    unlock(inside("the waiter is notified", next_waiter).await).await;
+    unlock(inside("the next waiter", next_waiter).await).await;
     line.nothing_left().await;
 }
 
-/// The script that gives up the place is lost, or its answer is, with the connection.
+/// The script that removes the entry is lost, or its reply is, with the connection.
 #[tokio::test]
-async fn p_f6_a_give_up_that_is_lost_in_a_cut_is_sent_again() {
+async fn p_f6_a_lost_removal_of_an_entry_is_repeated() {
     let line = Line::new().await;
     let proxy = Proxy::start(line.witness.server.port()).await;
     let client = connect(&proxy.url(), polling(SOON)).await;
@@ -90,7 +92,7 @@ async fn p_f6_a_give_up_that_is_lost_in_a_cut_is_sent_again() {
             })
             .await;
             // The queue may be empty before the proxy has had the reply.
-            eventually("what was to be lost is", SOON, async || {
+            eventually("the proxy has lost it", SOON, async || {
                 let count = if reply {
                     faults.lost_replies()
                 } else {
@@ -106,9 +108,9 @@ async fn p_f6_a_give_up_that_is_lost_in_a_cut_is_sent_again() {
     line.nothing_left().await;
 }
 
-/// While the server cannot be reached nothing can be given up; as soon as it can, it is.
+/// The entry stays while the server cannot be reached, and is removed once it can.
 #[tokio::test]
-async fn p_f6_a_give_up_waits_for_the_connection() {
+async fn p_f6_the_removal_of_an_entry_waits_for_the_connection() {
     let line = Line::new().await;
     let proxy = Proxy::start(line.witness.server.port()).await;
     let client = connect(&proxy.url(), polling(SOON)).await;
@@ -135,9 +137,9 @@ async fn done_or_cancelled<T>(task: tokio::task::JoinHandle<T>) -> bool {
         .is_err_and(|error| error.is_cancelled())
 }
 
-/// Dropped at every await point, with the lock held, free, and freed in between.
+/// Futures dropped at every await point, with the lock held and free.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn p_f6_dropped_futures_leave_no_place() {
+async fn p_f6_dropped_futures_leave_no_entry() {
     let line = Line::new().await;
     let proxy = Proxy::start(line.witness.server.port()).await;
     proxy.faults().delay(Duration::from_millis(1));
@@ -151,7 +153,8 @@ async fn p_f6_dropped_futures_leave_no_place() {
             let (one, same) = (line.lock(&client), line.lock(&client));
             let _ = timeout(SHORT, poll_and_drop(one.lock(), polls)).await;
             let _ = timeout(SHORT, poll_and_drop(same.try_lock_for(SHORT), polls)).await;
-            // The same owner comes again, while its last place is being given up, and stays a little longer.
+            // The owner tries again while its last entry is being removed, and stays a little
+            // longer.
             let _ = timeout(SHORT, poll_and_drop(same.lock(), polls)).await;
             let _ = timeout(SHORT, poll_and_drop(same.lock(), polls + 1)).await;
         }
@@ -168,13 +171,13 @@ async fn p_f6_dropped_futures_leave_no_place() {
 
 /// A wait that ends with an error.
 #[tokio::test]
-async fn p_f6_waits_that_fail_leave_no_place() {
+async fn p_f6_waits_that_fail_leave_no_entry() {
     let line = Line::new().await;
     let client = line.witness.client(brisk()).await;
     let guard = line.held().await;
     let (_, waiter) = line.join(&client).await;
     let () = line.witness.ask(&["SET", &line.name, "a string"]).await;
-    let failed = done("the waiter asks again", waiter).await;
+    let failed = done("the waiter polls", waiter).await;
     assert!(matches!(failed, Err(Error::WrongKind { .. })), "{failed:?}");
     drop(guard);
     eventually("the queue is empty", SOON, async || {
@@ -183,9 +186,9 @@ async fn p_f6_waits_that_fail_leave_no_place() {
     .await;
 }
 
-/// A client that is shut down gives up all its places before it says that it is done.
+/// `shutdown` returns after all queue entries of the client are removed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn p_f6_a_shutdown_leaves_no_place() {
+async fn p_f6_a_shutdown_leaves_no_entry() {
     let line = Line::new().await;
     let guard = line.held().await;
     for _ in 0..5 {
@@ -202,9 +205,9 @@ async fn p_f6_a_shutdown_leaves_no_place() {
         let report = client.shutdown().await;
         assert_eq!(report.unreleased, []);
         let left = line.waiting().await.len();
-        assert_eq!(left, 0, "places are left to their time");
+        assert_eq!(left, 0, "entries are left in the queue");
         for waiter in waiters {
-            let ended = done("the waiter is notified", waiter).await;
+            let ended = done("the waiter ends", waiter).await;
             assert!(matches!(ended, Err(Error::Closed)), "{ended:?}");
         }
     }
@@ -212,9 +215,9 @@ async fn p_f6_a_shutdown_leaves_no_place() {
     line.nothing_left().await;
 }
 
-/// Two waits of one owner have one place, which stays for as long as one of them waits.
+/// Two waits of one owner share an entry, which stays as long as one of them waits.
 #[tokio::test]
-async fn p_f6_the_place_of_two_waits_stays_for_the_second() {
+async fn p_f6_the_entry_of_two_waits_stays_for_the_second() {
     let line = Line::new().await;
     let client = line.witness.client(polling(SOON)).await;
     let guard = line.held().await;
@@ -227,7 +230,7 @@ async fn p_f6_the_place_of_two_waits_stays_for_the_second() {
     })
     .await;
     let second = tokio::spawn(async move { lock.lock().await });
-    eventually("both have asked", SOON, async || {
+    eventually("both waits have sent attempts", SOON, async || {
         line.witness.scripts().await >= 5
     })
     .await;
@@ -236,7 +239,7 @@ async fn p_f6_the_place_of_two_waits_stays_for_the_second() {
     let (_, behind) = line.join(&client).await;
     assert_eq!(line.waiting().await[0], format!("{}:{owner}", client.id()));
     unlock(guard).await;
-    unlock(inside("it has kept its place", second).await).await;
-    unlock(inside("the waiter is next", behind).await).await;
+    unlock(inside("the second wait of the owner", second).await).await;
+    unlock(inside("the waiter behind", behind).await).await;
     line.nothing_left().await;
 }

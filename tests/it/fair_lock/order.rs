@@ -1,4 +1,4 @@
-//! Whose turn it is: first come, first served, however long it takes and whatever stands between.
+//! First come, first served, however long it takes and whichever entries are in between.
 
 use std::time::Duration;
 
@@ -24,15 +24,15 @@ async fn waiters_of_two_clients_enter_in_the_order_in_which_they_came() {
     for (entry, waiter) in waiters {
         assert_eq!(line.waiting().await.first(), Some(&entry));
         unlock(inside_now).await;
-        inside_now = inside("the waiter is next", waiter).await;
+        inside_now = inside("the next waiter", waiter).await;
     }
     unlock(inside_now).await;
     line.nothing_left().await;
 }
 
-/// A try without a wait does not overtake either.
+/// An attempt without a wait does not overtake either.
 #[tokio::test]
-async fn trying_once_overtakes_no_waiter_and_takes_no_place() {
+async fn try_lock_overtakes_no_waiter_and_leaves_no_entry() {
     let line = Line::new().await;
     let client = line.witness.a_client().await;
     let java = line.java_joins(1, 60_000).await;
@@ -46,9 +46,9 @@ async fn trying_once_overtakes_no_waiter_and_takes_no_place() {
     line.nothing_left().await;
 }
 
-/// P-F8: the hold lasts longer than the places of the waiters.
+/// P-F8: a hold that lasts longer than the waiters' entries.
 #[tokio::test]
-async fn p_f8_a_long_hold_costs_no_waiter_its_place() {
+async fn p_f8_a_long_hold_evicts_no_waiter() {
     let line = Line::new().await;
     let client = line.witness.client(brisk()).await;
     let guard = line.held().await;
@@ -58,27 +58,29 @@ async fn p_f8_a_long_hold_costs_no_waiter_its_place() {
     }
     let entries: Vec<String> = waiters.iter().map(|(entry, _)| entry.clone()).collect();
     let long = Duration::from_millis(3 * PLACE as u64);
-    always("all are there, in order", long, async || {
+    always("all entries are in order", long, async || {
         line.waiting().await == entries
     })
     .await;
     let mut inside_now = guard;
     for (number, (_, waiter)) in waiters.into_iter().enumerate() {
         unlock(inside_now).await;
-        inside_now = inside("the waiter is next", waiter).await;
+        inside_now = inside("the next waiter", waiter).await;
         assert_eq!(line.waiting().await, entries[number + 1..]);
     }
     unlock(inside_now).await;
     line.nothing_left().await;
 }
 
-/// The same with waiters of Redisson's between ours: each that enters takes 300 s off the scores of the rest.
+/// The same with entries of Redisson in between: each of its grants lowers the other scores by 300
+/// s.
 #[tokio::test]
-async fn p_f8_redissons_grants_cost_ours_no_place() {
+async fn p_f8_redissons_grants_evict_no_waiter_of_this_crate() {
     let line = Line::new().await;
     let client = line.witness.client(brisk()).await;
     let guard = line.held().await;
-    // Two of Redisson's in a row, and ours at all places; Redisson adds up what is before it.
+    // Two of Redisson's in a row, and this crate's before, between and after. Redisson's score
+    // includes all earlier waits.
     let (first, first_waiter) = line.join(&client).await;
     let one = line.java_joins(1, 2 * PATIENCE).await;
     let two = line.java_joins(2, 3 * PATIENCE).await;
@@ -88,37 +90,44 @@ async fn p_f8_redissons_grants_cost_ours_no_place() {
     let (fourth, fourth_waiter) = line.join(&client).await;
     let all = [&first, &one, &two, &second, &third, &three, &fourth].map(String::clone);
     let long = Duration::from_millis(2 * PLACE as u64);
-    always("all are there, in order", long, async || {
+    always("all entries are in order", long, async || {
         line.waiting().await == all
     })
     .await;
     unlock(guard).await;
-    unlock(inside("the waiter is first", first_waiter).await).await;
+    unlock(inside("the first waiter", first_waiter).await).await;
     let keep_places = async || {
         let now = line.witness.now().await;
         for entry in [&second, &third, &fourth] {
             let score = line.score(entry).await;
-            assert!(score > Some(now), "{score:?} at {now}: Redisson removes it");
+            assert!(
+                score > Some(now),
+                "{score:?} at {now}: Redisson would remove the entry"
+            );
         }
-        assert!(line.waiting().await.ends_with(&all[3..]), "some are gone");
+        assert!(
+            line.waiting().await.ends_with(&all[3..]),
+            "entries are missing"
+        );
     };
     for java in [&one, &two] {
         assert!(line.java_enters(java).await);
-        // At once, and not only when they have asked again.
+        // The scores are right at once, and not only after the next poll.
         keep_places().await;
         let_pass(Duration::from_millis(PLACE as u64 / 2)).await;
         keep_places().await;
         line.java_leaves().await;
     }
-    unlock(inside("the waiter is next", second_waiter).await).await;
-    unlock(inside("the waiter is next", third_waiter).await).await;
+    unlock(inside("the second waiter", second_waiter).await).await;
+    unlock(inside("the third waiter", third_waiter).await).await;
     assert!(line.java_enters(&three).await);
     line.java_leaves().await;
-    unlock(inside("the waiter is last", fourth_waiter).await).await;
+    unlock(inside("the last waiter", fourth_waiter).await).await;
     line.nothing_left().await;
 }
 
-/// Redisson's waiters may have been given more patience than our settings say: ours are then evicted, and come back.
+/// Redisson's waiters may have a longer timeout than this client's settings assume. This client's
+/// entry is then evicted, and restored in its place.
 #[tokio::test]
 async fn a_waiter_that_redisson_evicts_comes_back_to_its_place() {
     let line = Line::new().await;
@@ -128,19 +137,19 @@ async fn a_waiter_that_redisson_evicts_comes_back_to_its_place() {
     let (behind, behind_waiter) = line.join(&client).await;
     let words = ["EVAL", EVICT, "2", &line.queue, &line.places, &ours];
     let () = line.witness.ask(&words).await;
-    eventually("it is back", SOON, async || {
+    eventually("the entry is back", SOON, async || {
         line.waiting().await == [&*ours, &*behind]
     })
     .await;
     unlock(guard).await;
-    unlock(inside("the waiter is first", waiter).await).await;
-    unlock(inside("the waiter is second", behind_waiter).await).await;
+    unlock(inside("the first waiter", waiter).await).await;
+    unlock(inside("the second waiter", behind_waiter).await).await;
     line.nothing_left().await;
 }
 
 const EVICT: &str = "redis.call('zrem', KEYS[2], ARGV[1]); redis.call('lrem', KEYS[1], 0, ARGV[1])";
 
-/// P-F7: Redisson reports success.
+/// P-F7: Redisson's `unlock` reports success.
 #[tokio::test]
 async fn p_f7_an_unlock_of_a_lost_lock_is_lost() {
     let line = Line::new().await;
@@ -149,7 +158,7 @@ async fn p_f7_an_unlock_of_a_lost_lock_is_lost() {
         let unlocked = guard.unlock().await;
         assert!(matches!(unlocked, Err(Error::Lost { .. })), "{unlocked:?}");
     };
-    // No waiter; one waiter; another owner is in.
+    // Without a waiter, with one, with another owner inside, and after `force_unlock`.
     let guard = line.held().await;
     let () = line.witness.ask(&["DEL", &line.name]).await;
     gone(guard).await;
@@ -158,7 +167,7 @@ async fn p_f7_an_unlock_of_a_lost_lock_is_lost() {
     let java = line.java_joins(1, 60_000).await;
     let () = line.witness.ask(&["DEL", &line.name]).await;
     gone(guard).await;
-    assert_eq!(line.waiting().await, [&*java], "and its place is its own");
+    assert_eq!(line.waiting().await, [&*java], "the waiter keeps its entry");
     assert!(line.java_enters(&java).await);
     line.java_leaves().await;
 
@@ -173,6 +182,6 @@ async fn p_f7_an_unlock_of_a_lost_lock_is_lost() {
     let (_, waiter) = line.join(&client).await;
     assert!(client.fair_lock(&line.name).force_unlock().await.unwrap());
     gone(guard).await;
-    unlock(inside("it was told", waiter).await).await;
+    unlock(inside("the notified waiter", waiter).await).await;
     line.nothing_left().await;
 }

@@ -1,4 +1,4 @@
-//! Beside waiters of Redisson's that sleep: they are not told that a lease has run out (P-F10).
+//! Waiters of Redisson that sleep, because no message tells them that a lease expired (P-F10).
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use crate::witness::{Listener, SOON, polling};
 
 const FLOOR: Duration = Duration::from_secs(1);
 
-/// An older one (3.27.0, seen) sleeps for up to 300 s at the head of a free lock.
+/// Redisson 3.27.0 sleeps for up to 300 s at the head of a free lock (measured).
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn p_f10_a_sleeping_head_of_a_free_lock_is_notified_and_not_too_often() {
     const WAITERS: usize = 2;
@@ -31,17 +31,17 @@ async fn p_f10_a_sleeping_head_of_a_free_lock_is_notified_and_not_too_often() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     assert!(heard.iter().all(|message| message == "0"), "{heard:?}");
-    // It wakes up.
+    // The sleeper wakes up.
     drop(sleeper);
     assert!(line.java_enters(&java).await);
     line.java_leaves().await;
     for (_, waiter) in waiters {
-        unlock(inside("the waiter is next", waiter).await).await;
+        unlock(inside("the next waiter", waiter).await).await;
     }
     line.nothing_left().await;
 }
 
-/// It sleeps behind a lease that runs out, while ours wait behind it.
+/// A waiter of Redisson sleeps behind a lease that expires, with a waiter of this crate behind it.
 #[tokio::test]
 async fn p_f10_a_head_whose_holder_died_is_notified() {
     let line = Line::new().await;
@@ -52,24 +52,24 @@ async fn p_f10_a_head_whose_holder_died_is_notified() {
     let mut sleeper = Listener::on(&line.witness, &line.channel(&java)).await;
     let (_, waiter) = line.join(&client).await;
     assert_eq!(sleeper.messages().await, [""; 0], "the lock is held");
-    testbed::eventually("the waiter is notified", SOON, async || {
+    testbed::eventually("Redisson's waiter is notified", SOON, async || {
         !sleeper.messages().await.is_empty()
     })
     .await;
     assert!(
         !line.witness.exists(&line.name).await,
-        "told while it was held"
+        "the notification came while the lock was held"
     );
     drop(sleeper);
     assert!(line.java_enters(&java).await);
     line.java_leaves().await;
-    unlock(inside("the waiter is next", waiter).await).await;
+    unlock(inside("the next waiter", waiter).await).await;
     line.nothing_left().await;
 }
 
-/// A try without a wait tells no waiter: it may come as often as it likes.
+/// An attempt without a wait sends no notification, however often it comes.
 #[tokio::test]
-async fn p_f10_trying_once_tells_no_waiter() {
+async fn p_f10_try_lock_notifies_no_waiter() {
     let line = Line::new().await;
     let client = line.witness.client(polling(FLOOR)).await;
     let java = line.java_joins(1, 60_000).await;

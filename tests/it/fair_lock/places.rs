@@ -1,5 +1,5 @@
-//! How long a place is kept: that of a waiter that is there, of one that is dead, of one of Redisson's, and of one that
-//! has lost its score.
+//! The lifetime of queue entries: of live waiters, of dead ones, of Redisson's, and of entries
+//! without a score.
 
 use std::time::{Duration, SystemTime};
 
@@ -14,7 +14,7 @@ use tokio::{
 use super::{Line, PATIENCE, PLACE, brisk, inside, unlock};
 use crate::witness::{SOON, connect, let_pass};
 
-/// Waiters of a process that is no more: its runtime ends with everything in it, and the server hears nothing.
+/// Waiters of a dead process: their runtime ends, and the server receives nothing.
 async fn dead_waiters(line: &Line, count: usize) -> Vec<String> {
     let (url, name) = (line.witness.server.url(), line.name.clone());
     let runtime = tokio::runtime::Runtime::new().unwrap();
@@ -38,9 +38,10 @@ async fn dead_waiters(line: &Line, count: usize) -> Vec<String> {
     line.waiting().await
 }
 
-/// Redisson's dead waiters block a free lock for 300 s each (seen: 330 s). Ours have short places.
+/// A dead waiter of Redisson blocks a free lock for 300 s (330 s measured). Entries of this crate
+/// are short.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn p_f1_dead_waiters_of_ours_cost_seconds() {
+async fn p_f1_dead_waiters_of_this_crate_delay_by_seconds() {
     let line = Line::new().await;
     let guard = line.held().await;
     let dead = dead_waiters(&line, 3).await;
@@ -49,16 +50,16 @@ async fn p_f1_dead_waiters_of_ours_cost_seconds() {
     unlock(guard).await;
     assert!(
         line.waiting().await.contains(&dead[0]),
-        "the head is given its time"
+        "the dead head keeps its entry at first"
     );
-    unlock(inside("the waiter is behind three dead ones", waiter).await).await;
+    unlock(inside("the waiter behind three dead ones", waiter).await).await;
     assert!(!line.waiting().await.contains(&alive));
     line.nothing_left().await;
 }
 
-/// The same for those of ours that stand behind one of Redisson's, with the long scores that this takes.
+/// The same for an entry behind one of Redisson's, which gives it a high score.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn p_f1_a_dead_waiter_of_ours_behind_redissons_costs_seconds() {
+async fn p_f1_a_dead_waiter_of_this_crate_behind_redissons_delays_by_seconds() {
     let line = Line::new().await;
     let guard = line.held().await;
     let java = line.java_joins(1, PATIENCE).await;
@@ -78,18 +79,18 @@ async fn p_f1_a_dead_waiter_of_ours_behind_redissons_costs_seconds() {
     let until = line.score(&dead).await.unwrap() - line.witness.now().await;
     assert!(
         until > PATIENCE / 2,
-        "its place outlasts Redisson's: {until}"
+        "the entry must outlast Redisson's: {until}"
     );
-    // Redisson's gives up, by the book but for what it would take off the scores of the rest.
+    // Redisson's waiter leaves, without the reduction of the other scores.
     let () = line.witness.ask(&["ZREM", &line.places, &java]).await;
     let () = line.witness.ask(&["LREM", &line.queue, "0", &java]).await;
     let (_, waiter) = line.join(&client).await;
     unlock(guard).await;
-    unlock(inside("the waiter is behind a dead one", waiter).await).await;
+    unlock(inside("the waiter behind a dead one", waiter).await).await;
     line.nothing_left().await;
 }
 
-/// Redisson's own setting holds for its waiters, dead or not.
+/// Redisson's timeout holds for its waiters, dead or alive.
 #[tokio::test]
 async fn p_f1_a_dead_waiter_of_redissons_is_honoured_to_its_score() {
     let line = Line::new().await;
@@ -97,14 +98,14 @@ async fn p_f1_a_dead_waiter_of_redissons_is_honoured_to_its_score() {
     let until = line.score(&java).await.unwrap();
     let client = line.witness.client(brisk()).await;
     let guard = timeout(SOON, line.lock(&client).lock()).await;
-    let guard = guard.expect("the dead one's time is over").unwrap();
+    let guard = guard.expect("the dead waiter's entry has expired").unwrap();
     let now = line.witness.now().await;
     assert!(now >= until, "{} ms too early", until - now);
     unlock(guard).await;
     line.nothing_left().await;
 }
 
-/// While the lock is held, places that are over cost no waiter anything.
+/// Expired entries stay while the lock is held.
 #[tokio::test]
 async fn p_f1_no_place_ends_while_the_lock_is_held() {
     let line = Line::new().await;
@@ -114,15 +115,15 @@ async fn p_f1_no_place_ends_while_the_lock_is_held() {
     let (ours, waiter) = line.join(&client).await;
     assert_eq!(line.waiting().await, [&*java, &*ours]);
     unlock(guard).await;
-    // Its turn has begun, however long it has waited.
+    // The waiter's turn begins with the release, however long it has waited.
     assert_eq!(line.waiting().await, [&*java, &*ours]);
     assert!(line.java_enters(&java).await);
     line.java_leaves().await;
-    unlock(inside("the waiter is next", waiter).await).await;
+    unlock(inside("the next waiter", waiter).await).await;
     line.nothing_left().await;
 }
 
-/// Every poll of Redisson's is answered "0 ms" then, and its clients spin.
+/// Redisson answers each poll with "0 ms" here, and its clients spin.
 #[tokio::test]
 async fn p_f2_no_waiter_spins_behind_a_dead_head_of_a_free_lock() {
     let line = Line::new().await;
@@ -137,12 +138,12 @@ async fn p_f2_no_waiter_spins_behind_a_dead_head_of_a_free_lock() {
     let_pass(Duration::from_secs(6)).await;
     let (scripts, after) = (line.witness.scripts().await, line.witness.now().await);
     let seconds = (after - before) as u64 / 1000;
-    assert!(scripts > 0, "they wait without asking");
+    assert!(scripts > 0, "the waiters must poll");
     assert!(scripts < 10 * seconds, "{scripts} scripts in {seconds} s");
     waiters.iter().for_each(|(_, waiter)| waiter.abort());
 }
 
-/// A head that is dead for sure at any moment, over and over: what is left of its place is short, or over.
+/// A head without a live waiter, whose entry ends soon or has ended.
 #[tokio::test]
 async fn p_f2_short_places_make_no_waiter_spin_either() {
     let line = Line::new().await;
@@ -151,15 +152,15 @@ async fn p_f2_short_places_make_no_waiter_spin_either() {
     let (_, waiter) = line.join(&client).await;
     line.witness.server.reset_calls().await;
     let before = line.witness.now().await;
-    unlock(inside("the head is dead", waiter).await).await;
+    unlock(inside("the waiter behind the dead head", waiter).await).await;
     let (scripts, after) = (line.witness.scripts().await, line.witness.now().await);
     let allowed = 10 + 10 * (after - before) / 1000;
     assert!((scripts as i64) < allowed, "{scripts} of {allowed} scripts");
 }
 
-/// Redisson sends its own clock along: one that is 11 minutes ahead empties the queue (seen).
+/// Redisson sends its own time. A clock that is 11 minutes ahead empties the queue (measured).
 #[tokio::test]
-async fn p_f3_no_time_of_a_client_travels_and_scores_are_the_servers() {
+async fn p_f3_scores_use_the_servers_clock_only() {
     let line = Line::new().await;
     let mut monitor = Monitor::start(line.witness.server.port()).await;
     let client = line.witness.client(brisk()).await;
@@ -172,7 +173,7 @@ async fn p_f3_no_time_of_a_client_travels_and_scores_are_the_servers() {
         "{score} at {before}"
     );
     unlock(guard).await;
-    unlock(inside("the waiter is next", waiter).await).await;
+    unlock(inside("the next waiter", waiter).await).await;
     let (_, quitter) = {
         let _guard = line.held().await;
         line.join(&client).await
@@ -182,7 +183,7 @@ async fn p_f3_no_time_of_a_client_travels_and_scores_are_the_servers() {
     let now = now.unwrap().as_millis() as u64;
     let (mut scripts, day) = (0, 24 * 3600 * 1000);
     for line in monitor.lines().await {
-        // What scripts run is shown too, and there the server's clock is right.
+        // The log also shows commands within scripts, where the server's time is right.
         let sent = line.contains("\"EVALSHA\"") || line.contains("\"EVAL\"");
         if !sent || line.contains(" lua]") {
             continue;
@@ -192,10 +193,10 @@ async fn p_f3_no_time_of_a_client_travels_and_scores_are_the_servers() {
         let times: Vec<u64> = words.filter(|word| word.abs_diff(now) < day).collect();
         assert!(times.is_empty(), "{times:?} in {line}");
     }
-    assert!(scripts >= 6, "only {scripts} scripts were seen");
+    assert!(scripts >= 6, "only {scripts} scripts were logged");
 }
 
-/// All that the server is asked to do.
+/// The log of all commands that the server receives.
 struct Monitor(BufReader<TcpStream>);
 
 impl Monitor {
@@ -210,11 +211,14 @@ impl Monitor {
     async fn line(&mut self) -> String {
         let mut line = Vec::new();
         let read = self.0.read_until(b'\n', &mut line);
-        timeout(SOON, read).await.expect("there is more").unwrap();
+        timeout(SOON, read)
+            .await
+            .expect("the server sends a line")
+            .unwrap();
         String::from_utf8_lossy(&line).trim_end().to_owned()
     }
 
-    /// What it has seen up to now.
+    /// The lines up to now.
     async fn lines(&mut self) -> Vec<String> {
         self.0.write_all(b"ECHO end\r\n").await.unwrap();
         let mut lines = Vec::new();
@@ -240,7 +244,7 @@ async fn p_f4_an_entry_without_score_at_the_head_gets_one_that_ends() {
     ] {
         let () = line.witness.ask(&["RPUSH", &line.queue, ghost]).await;
         let guard = timeout(SOON, line.lock(&client).lock()).await;
-        unlock(guard.expect("it is next in the end").unwrap()).await;
+        unlock(guard.expect("the waiter acquires the lock").unwrap()).await;
         line.nothing_left().await;
     }
 }
@@ -256,14 +260,15 @@ async fn p_f4_an_entry_without_score_in_the_middle_gets_one_that_ends() {
     let (last, last_waiter) = line.join(&client).await;
     assert_eq!(line.waiting().await, [&*first, ghost, &*last]);
     unlock(guard).await;
-    unlock(inside("the waiter is first", first_waiter).await).await;
-    unlock(inside("the waiter is behind an entry without a score", last_waiter).await).await;
+    unlock(inside("the first waiter", first_waiter).await).await;
+    unlock(inside("the waiter behind an entry without a score", last_waiter).await).await;
     line.nothing_left().await;
 }
 
-/// One of ours that loses its score, by whatever hand, gets another one where it stands: it overtakes no waiter.
+/// An entry of this crate that loses its score gets a new one in the same place, and overtakes no
+/// waiter.
 #[tokio::test]
-async fn p_f4_our_own_entry_that_loses_its_score_keeps_its_place() {
+async fn p_f4_an_entry_of_this_crate_that_loses_its_score_keeps_its_place() {
     let line = Line::new().await;
     let client = line.witness.client(brisk()).await;
     let guard = line.held().await;
@@ -276,20 +281,20 @@ async fn p_f4_our_own_entry_that_loses_its_score_keeps_its_place() {
     for lost in [3, 1, 2, 0] {
         let entry = &entries[lost];
         let () = line.witness.ask(&["ZREM", &line.places, entry]).await;
-        eventually("it has a score again", SOON, async || {
+        eventually("the entry has a score again", SOON, async || {
             has_score(entry).await
         })
         .await;
-        assert_eq!(line.waiting().await, entries, "number {lost} has moved");
+        assert_eq!(line.waiting().await, entries, "entry {lost} has moved");
     }
     let () = line.witness.ask(&["DEL", &line.places]).await;
     for entry in &entries {
-        eventually("it has a score again", SOON, async || {
+        eventually("the entry has a score again", SOON, async || {
             has_score(entry).await
         })
         .await;
     }
-    assert_eq!(line.waiting().await, entries, "the order is another one");
+    assert_eq!(line.waiting().await, entries, "the order has changed");
     unlock(guard).await;
     for (_, waiter) in waiters {
         unlock(inside("the waiter gets the lock", waiter).await).await;
@@ -297,7 +302,7 @@ async fn p_f4_our_own_entry_that_loses_its_score_keeps_its_place() {
     line.nothing_left().await;
 }
 
-/// The other way round: the queue is gone, and the scores are not.
+/// The queue is deleted, and the scores are not.
 #[tokio::test]
 async fn p_f4_waiters_whose_queue_is_gone_come_back() {
     let line = Line::new().await;
@@ -313,7 +318,7 @@ async fn p_f4_waiters_whose_queue_is_gone_come_back() {
     eventually("both are in the queue", SOON, both).await;
     unlock(guard).await;
     for waiter in [other_waiter, waiter] {
-        // In either order.
+        // The waiters acquire the lock in any order.
         tokio::spawn(async move { unlock(inside("the waiter gets the lock", waiter).await).await });
     }
     line.nothing_left().await;

@@ -1,4 +1,5 @@
-//! Connections killed and cut, scripts flushed: waiters get in, holders keep holding (P-W4, P-T1).
+//! Killed and cut connections, flushed scripts: waiters acquire the lock, and holders keep it
+//! (P-W4, P-T1).
 
 use std::{
     sync::{
@@ -23,15 +24,15 @@ use super::stage::{
 const NORMAL: &str = "normal";
 const PUBSUB: &str = "pubsub";
 
-/// Kills every connection of a type but the one that says so.
+/// Kills all connections of a type except this one.
 async fn kill(server: &Server, kind: &str) -> u64 {
     server
         .command(&["CLIENT", "KILL", "TYPE", kind, "SKIPME", "yes"])
         .await
 }
 
-/// While one holds and another waits, connections are killed; the release comes right behind the last kill, when its
-/// message finds no subscriber.
+/// Kills connections while one client holds and another waits. The release follows the last kill,
+/// so its message may find no subscriber.
 async fn kill_while_waiting<S: Subject>(kinds: &[&str]) {
     let stage = Stage::new().await;
     let (holder, waiter) = (
@@ -69,8 +70,8 @@ async fn kill_while_waiting<S: Subject>(kinds: &[&str]) {
 async fn gets_in(waiting: JoinHandle<()>) {
     let got_in = timeout(GENEROUS, waiting).await;
     got_in
-        .expect("the waiter gets in")
-        .expect("the waiter is content");
+        .expect("the waiter acquires the lock")
+        .expect("the waiter does not panic");
 }
 
 pub async fn p_w4_both_connections_are_killed_while_waiting<S: Subject>() {
@@ -94,7 +95,7 @@ async fn pairs<S: Subject>(lock: Lock<S::Kind>, room: Arc<Room>, stop: Arc<Atomi
     pairs
 }
 
-/// 8 tasks of 2 clients take two locks until told to stop.
+/// Eight tasks of two clients acquire two locks until `stop` is set.
 struct Crowd {
     stop: Arc<AtomicBool>,
     rooms: [Arc<Room>; 2],
@@ -112,7 +113,7 @@ impl Crowd {
         for task in 0..8 {
             let (client, name) = (&clients[task / 4], &names[task % 2]);
             let (room, stop) = (crowd.rooms[task % 2].clone(), crowd.stop.clone());
-            // Two of each four, in turns.
+            // Two of each four are rivals.
             if task % 4 < 2 {
                 let lock = client.kind::<S>(name);
                 crowd.tasks.spawn(pairs::<S>(lock, room, stop));
@@ -128,7 +129,7 @@ impl Crowd {
         self.rooms.iter().map(|room| room.visits()).sum()
     }
 
-    /// Ends once everybody has left; every visit was counted.
+    /// Ends when all tasks have left, and checks that each visit was counted.
     async fn end(mut self) {
         self.stop.store(true, SeqCst);
         let pairs = all_done(std::mem::take(&mut self.tasks)).await;
@@ -145,7 +146,7 @@ pub async fn p_t1_scripts_are_flushed_in_a_loop<S: Subject>() {
     ];
     let crowd = Crowd::start::<S>(&clients, "flushes");
     let mut admin = stage.server.admin().await;
-    // A visit in a row needs no script.
+    // A client that keeps the lock for a row of visits needs no script, so scripts are counted too.
     eventually("1,000 visits, and scripts anew", GENEROUS * 2, async || {
         let flushed = redis::cmd("SCRIPT")
             .arg("FLUSH")
@@ -173,21 +174,21 @@ pub async fn many_cuts_while_locks_are_taken<S: Subject>() {
         stage.faults().cut_all();
     }
     let before = crowd.visits();
-    eventually("locks are taken again", GENEROUS, async || {
+    eventually("locks are acquired again", GENEROUS, async || {
         crowd.visits() > before + 100
     })
     .await;
     crowd.end().await;
     nothing_left(&stage.server, PROMPT).await;
-    // Two of each client, and no other through the proxy.
+    // Two connections of each client, and no other through the proxy.
     eventually("no connection is left over", PROMPT, async || {
         stage.faults().connections() == 4
     })
     .await;
 }
 
-/// Cut again and again before anything can be said on them, and refused: connections do not pile up.
-pub async fn refused_connections_are_tried_again_until_they_are_not<S: Subject>() {
+/// The proxy refuses and cuts each new connection. Connections do not pile up.
+pub async fn refused_connections_are_retried_until_one_succeeds<S: Subject>() {
     let stage = Stage::new().await;
     let client = stage.client(woken_only()).await;
     let name = unique_name("refused");
@@ -213,13 +214,13 @@ pub async fn refused_connections_are_tried_again_until_they_are_not<S: Subject>(
     .await;
 }
 
-/// As behind a name that a managed service moves to another server.
-pub async fn a_server_that_became_a_replica_is_left<S: Subject>() {
+/// A managed service moves a name to another server in this way.
+pub async fn the_client_leaves_a_server_that_became_a_replica<S: Subject>() {
     let (server, other) = (Server::start().await, Server::start().await);
     let client = connect(&server.url(), woken_only()).await;
     let lock = client.kind::<S>(unique_name("replica"));
     lock.run(async |_| ()).await.unwrap();
-    // Asked on one connection, so that the rest are the client's.
+    // The test asks on one connection, so that all further ones are the client's.
     let admin = server.admin().await;
     let connections = async || {
         let stats: String = redis::cmd("INFO")
@@ -238,7 +239,7 @@ pub async fn a_server_that_became_a_replica_is_left<S: Subject>() {
         .command::<()>(&["REPLICAOF", "127.0.0.1", &port])
         .await;
     let asking = tokio::spawn(async move { lock.lock().await?.unlock().await });
-    eventually("it connects again", GENEROUS, async || {
+    eventually("the client connects again", GENEROUS, async || {
         connections().await > before
     })
     .await;

@@ -1,4 +1,4 @@
-//! Futures dropped at every await point, and tasks aborted at any time: nothing is left behind (P-A3).
+//! Futures dropped at every await point and tasks aborted at any time leave nothing behind (P-A3).
 
 use std::{sync::Arc, time::Duration};
 
@@ -26,7 +26,10 @@ async fn drop_one<S: Subject>(lock: &Lock<S::Kind>, room: &Room, random: &mut Ra
     match random.below(4) {
         0 => {
             let locked = async {
-                let guard = lock.lock().await.expect("only a drop ends it early");
+                let guard = lock
+                    .lock()
+                    .await
+                    .expect("only a drop ends the attempt early");
                 visit().await;
                 drop(guard);
             };
@@ -43,7 +46,7 @@ async fn drop_one<S: Subject>(lock: &Lock<S::Kind>, room: &Room, random: &mut Ra
         }
         2 => {
             let locked = timeout(GENEROUS, lock.lock()).await;
-            let guard = locked.expect("nothing stands in the way").unwrap();
+            let guard = locked.expect("the lock becomes free").unwrap();
             visit().await;
             let _ = timeout(limit, poll_and_drop(guard.unlock(), polls)).await;
         }
@@ -54,8 +57,7 @@ async fn drop_one<S: Subject>(lock: &Lock<S::Kind>, room: &Room, random: &mut Ra
     }
 }
 
-/// A quarter of the drops, by one task. Most are by owners of their own: what one leaves behind stands in the way of
-/// the rest.
+/// One task's quarter of the drops. Most have a new owner: what one leaves behind blocks the next.
 async fn drop_many<S: Subject>(
     client: LockClient,
     rooms: Arc<[(String, Room)]>,
@@ -85,7 +87,7 @@ async fn all_is_free_at_once<S: Subject>(
 ) {
     nothing_left(&stage.server, PROMPT).await;
     for (name, _) in rooms {
-        // What was on its way when its future was dropped may have it for a moment.
+        // A request whose future was dropped may still acquire the lock and release it.
         let lock = client.kind::<S>(name);
         let guard = lock.try_lock_for(PROMPT).await.unwrap();
         let _ = guard.expect("the lock is free").unlock().await.unwrap();
@@ -113,7 +115,7 @@ async fn random_drops<S: Subject>(drops: usize, lease: Duration) {
     all_is_free_at_once::<S>(&stage, &client, &rooms).await;
     stage.server.reset_calls().await;
     let_pass(lease.min(Duration::from_secs(2))).await;
-    assert_eq!(scripts(&stage.server).await, 0, "something is renewed");
+    assert_eq!(scripts(&stage.server).await, 0, "a lock is still renewed");
 }
 
 pub async fn p_a3_a_thousand_futures_dropped_leave_nothing<S: Subject>() {
@@ -147,25 +149,29 @@ pub async fn p_a3_tasks_aborted_at_any_time_leave_nothing<S: Subject>() {
     all_is_free_at_once::<S>(&stage, &client, &rooms).await;
 }
 
-/// The request of a try that timed out had run: what it was granted is given back as soon as that is known.
+/// The server executed a request that timed out. The client releases its hold once the reply
+/// arrives.
 pub async fn p_a2_a_hold_granted_to_a_timed_out_attempt_is_released<S: Subject>() {
     let stage = Stage::new().await;
     let client = stage.client(watched(Duration::from_secs(60))).await;
     let name = unique_name("late");
     let lock = client.kind::<S>(&name);
-    // The server knows the scripts.
+    // The server caches the scripts.
     let _ = lock.lock().await.unwrap().unlock().await.unwrap();
     stage.faults().stall_replies(true);
     let tried = lock.try_lock_for(Duration::from_millis(200)).await;
     assert!(matches!(tried, Err(Error::Unavailable { .. })), "{tried:?}");
-    assert!(exists(&stage.server, &name).await, "it had run");
+    assert!(
+        exists(&stage.server, &name).await,
+        "the server executed the request"
+    );
     stage.faults().stall_replies(false);
     nothing_left(&stage.server, PROMPT).await;
     assert_eq!(lock.hold_count().await, Ok(0));
 }
 
-/// As above, for a future that is dropped, by an owner that held the lock already.
-pub async fn p_a2_a_dropped_inner_hold_is_given_back_and_the_outer_one_stays<S: Subject>() {
+/// The same for a dropped future, whose owner has held the lock already.
+pub async fn p_a2_a_dropped_inner_hold_is_released_and_the_outer_one_stays<S: Subject>() {
     let stage = Stage::new().await;
     let client = stage.client(watched(Duration::from_secs(60))).await;
     let name = unique_name("late");
@@ -174,9 +180,13 @@ pub async fn p_a2_a_dropped_inner_hold_is_given_back_and_the_outer_one_stays<S: 
     stage.faults().stall_replies(true);
     let inner = timeout(Duration::from_millis(200), lock.lock()).await;
     assert!(inner.is_err());
-    assert_eq!(count::<S>(&stage.server, &name).await, 2, "it had run");
+    assert_eq!(
+        count::<S>(&stage.server, &name).await,
+        2,
+        "the server executed the request"
+    );
     stage.faults().stall_replies(false);
-    eventually("the inner hold is given back", PROMPT, async || {
+    eventually("the inner hold is released", PROMPT, async || {
         count::<S>(&stage.server, &name).await == 1
     })
     .await;
@@ -185,9 +195,9 @@ pub async fn p_a2_a_dropped_inner_hold_is_given_back_and_the_outer_one_stays<S: 
     nothing_left(&stage.server, PROMPT).await;
 }
 
-/// The reply of an inner acquire with a short lease is lost, and its future dropped before the connection is back. To
-/// take the inner hold back must not cut the time that the outer one relies upon (P-R8).
-pub async fn p_r8_an_inner_hold_given_back_in_doubt_leaves_the_outer_its_lease<S: Subject>() {
+/// The reply of an inner acquire with a short lease is lost, and its future is dropped before the
+/// client reconnects. The release of the inner hold must not cut the outer hold's validity (P-R8).
+pub async fn p_r8_the_release_of_an_unanswered_inner_hold_keeps_the_outer_lease<S: Subject>() {
     let stage = Stage::new().await;
     let client = stage.client(watched(Duration::from_secs(60))).await;
     let name = unique_name("doubt");
@@ -206,7 +216,7 @@ pub async fn p_r8_an_inner_hold_given_back_in_doubt_leaves_the_outer_its_lease<S
     let _ = inner.await;
     stage.server.reset_calls().await;
     stage.faults().refuse(false);
-    eventually("the inner hold is given back", PROMPT, async || {
+    eventually("the inner hold is released", PROMPT, async || {
         let counts = counts::<S>(&stage.server, &name).await;
         counts.is_empty() || counts == [1]
     })
@@ -215,12 +225,12 @@ pub async fn p_r8_an_inner_hold_given_back_in_doubt_leaves_the_outer_its_lease<S
     let relied_upon = outer.valid_until() - Instant::now().into_std();
     assert!(
         outer.is_lost() || relied_upon <= server_has,
-        "relied upon for {relied_upon:?}, which the server ends in {server_has:?}"
+        "valid for {relied_upon:?}, but the server expires it in {server_has:?}"
     );
     let _ = outer.unlock().await.expect("the outer hold stays");
 }
 
-/// A waiter that is dropped leaves no subscription, and takes no wake-up with it (P-W3).
+/// A dropped waiter leaves no subscription, and takes no notification with it (P-W3).
 pub async fn p_a3_dropped_waiters_leave_no_subscription<S: Subject>() {
     let stage = Stage::new().await;
     let client = stage.client(watched(Duration::from_secs(60))).await;
@@ -236,7 +246,7 @@ pub async fn p_a3_dropped_waiters_leave_no_subscription<S: Subject>() {
         })
         .await;
         waiting.abort();
-        eventually("the task waits no more", PROMPT, async || {
+        eventually("the task no longer waits", PROMPT, async || {
             !is_waited_for::<S>(&stage.server, &name).await
         })
         .await;
@@ -245,7 +255,7 @@ pub async fn p_a3_dropped_waiters_leave_no_subscription<S: Subject>() {
     nothing_left(&stage.server, PROMPT).await;
 }
 
-/// Queries that are dropped on the way do not make a quiet connection look like one that waits for answers.
+/// Dropped queries do not make a quiet connection look as if it awaited replies.
 #[tokio::test]
 async fn dropped_queries_leave_the_connection_quiet() {
     let stage = Stage::new().await;
@@ -254,13 +264,13 @@ async fn dropped_queries_leave_the_connection_quiet() {
     stage.faults().delay(Duration::from_millis(5));
     for _ in 0..5 {
         let asked = timeout(Duration::from_millis(1), lock.is_locked()).await;
-        assert!(asked.is_err(), "it was answered too soon to be dropped");
+        assert!(asked.is_err(), "the reply came before the drop");
     }
     stage.faults().delay(Duration::ZERO);
     assert_eq!(lock.is_locked().await, Ok(false));
     stage.server.reset_calls().await;
     let_pass(Duration::from_secs(4)).await;
     let pings = stage.server.calls().await.get("ping").copied().unwrap_or(0);
-    // Each of the two connections may be due for its own.
+    // Each of the two connections may send one PING.
     assert!(pings <= 2, "{pings} PINGs in 4 s on quiet connections");
 }

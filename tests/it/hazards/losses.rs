@@ -1,4 +1,4 @@
-//! Replies and requests that get lost, and are sent again.
+//! Lost replies and requests, and their repetition.
 
 use std::{sync::Arc, time::Duration};
 
@@ -14,7 +14,8 @@ use super::stage::{
 const TASKS: usize = 8;
 const NAMES: usize = 3;
 
-/// Pairs by 8 tasks of 2 clients on 3 names, each pair by chance nested, and by chance by an owner that excludes the rest.
+/// Eight tasks of two clients make pairs on three names. Each pair may be nested, and may be of the
+/// rival kind.
 async fn contend<S: Subject>(stage: &Stage, mut random: Random, pairs: u64) {
     let config = || watched(Duration::from_secs(30));
     let clients = [stage.client(config()).await, stage.client(config()).await];
@@ -29,7 +30,7 @@ async fn contend<S: Subject>(stage: &Stage, mut random: Random, pairs: u64) {
     all_done(tasks).await;
     let visits: u64 = rooms.iter().map(|(_, room)| room.visits()).sum();
     assert_eq!(visits, TASKS as u64 * pairs, "visits were lost");
-    // The leases are of 30 s: what is gone now was released.
+    // Leases last 30 s: only a release can have removed the keys by now.
     nothing_left(&stage.server, PROMPT).await;
 }
 
@@ -50,7 +51,7 @@ async fn visit_all<S: Subject>(
     }
 }
 
-/// How many pairs each of the tasks of a crowd makes.
+/// The pairs of each task.
 const MANY: u64 = 250;
 const SOME: u64 = 30;
 
@@ -59,7 +60,8 @@ async fn replies_are_lost<S: Subject>(pairs: u64) {
     let mut random = Random::new();
     stage.faults().seed(random.next());
     stage.faults().lose_replies(0.05);
-    // Attempts that wait together share a request: on a busy machine few requests travel, and few replies are lost.
+    // Waiting attempts share a request. On a busy machine few requests travel, and few replies are
+    // lost.
     while stage.faults().lost_replies() <= pairs / 3 {
         contend::<S>(&stage, random.split(), pairs).await;
     }
@@ -101,7 +103,7 @@ pub async fn requests_and_replies_are_lost_and_late<S: Subject>() {
     contend::<S>(&stage, random, SOME).await;
 }
 
-/// A lock of its own on a stage, and a way to lose the next script that names it.
+/// A lock on its own stage, and a way to lose the next script that names it.
 struct Single<S: Subject> {
     stage: Stage,
     name: String,
@@ -143,9 +145,11 @@ pub async fn p_a1_a_lost_acquire_counts_once<S: Subject>() {
     for lose in WAYS {
         let single = Single::<S>::new(lose).await;
         single.lose_next();
-        // Before the lease of what the lost one was granted is over.
+        // The limit is shorter than the lease of the lost grant.
         let locked = timeout(GENEROUS, single.lock.lock()).await;
-        let guard = locked.expect("it recognises its own").unwrap();
+        let guard = locked
+            .expect("the second request recognises the first grant")
+            .unwrap();
         assert_eq!(single.losses(), 1);
         assert_eq!(single.lock.hold_count().await, Ok(1));
         assert_eq!(single.count().await, 1);
@@ -194,7 +198,8 @@ pub async fn p_a1_p_a5_nested_holds_are_counted_once<S: Subject>() {
     }
 }
 
-/// The lost unlock freed the lock, and another took it before the unlock was sent again.
+/// The lost `unlock` released the lock, and another client acquires it before the `unlock` is sent
+/// again.
 pub async fn p_a5_an_unlock_sent_again_leaves_the_next_holder_alone<S: Subject>() {
     let single = Single::<S>::new(Faults::lose_next_reply).await;
     let other = single

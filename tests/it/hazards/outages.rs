@@ -1,4 +1,5 @@
-//! Servers that stop, start over or cannot be reached: holders hear of it in time, waiters get in.
+//! Servers that stop, restart or cannot be reached: holders learn of the loss in time, and waiters
+//! acquire the lock.
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -13,7 +14,7 @@ use super::stage::{
 
 type Got<S> = Result<Guard<<S as Subject>::Kind>, Error>;
 
-/// A waiter that is sure to wait.
+/// Starts a task that waits, and returns when it does.
 async fn waiter<S: Subject>(server: &Server, lock: Lock<S::Kind>) -> JoinHandle<Got<S>> {
     let name = lock.name().to_owned();
     let waiting = tokio::spawn(async move { lock.lock().await });
@@ -27,15 +28,15 @@ async fn waiter<S: Subject>(server: &Server, lock: Lock<S::Kind>) -> JoinHandle<
 async fn got_in<K: Kind>(waiting: JoinHandle<Result<Guard<K>, Error>>) -> Guard<K> {
     let got = timeout(GENEROUS, waiting)
         .await
-        .expect("the waiter gets in");
-    got.expect("it did not panic").expect("it has no error")
+        .expect("the waiter acquires the lock");
+    got.expect("the task does not panic").expect("no error")
 }
 
 pub async fn a_server_stopped_for_less_than_a_lease_costs_nothing<S: Subject>() {
     stopped_for::<S>(seconds(1), seconds(3)).await;
 }
 
-/// For longer than a PING may take: the connections are given up.
+/// The stop is longer than a PING may take, so the client closes its connections.
 pub async fn a_server_stopped_for_longer_than_a_ping_costs_nothing<S: Subject>() {
     stopped_for::<S>(seconds(4), seconds(12)).await;
 }
@@ -48,7 +49,7 @@ async fn stopped_for<S: Subject>(stop: Duration, lease: Duration) {
     let guard = client.kind::<S>(&name).lock().await.unwrap();
     let waiting = waiter::<S::Rival>(&stage.server, other.rival::<S>(&name)).await;
     stage.server.pause();
-    // An answer that is waited for, so that the silence is noticed.
+    // A request awaits its reply during the stop, so that the client notices the silence.
     let asked = client.kind::<S>(&name);
     let asked = tokio::spawn(async move { asked.is_locked().await });
     let_pass(stop).await;
@@ -74,7 +75,7 @@ pub async fn a_server_stopped_for_more_than_a_lease_costs_the_hold<S: Subject>()
     assert_eq!(reason, Ok(LostReason::Expired));
     assert!(guard.is_lost() && !waiting.is_finished());
     timeout(GENEROUS, token.cancelled()).await.unwrap();
-    // Nothing needs the server to say so.
+    // The client reports the loss without the server.
     let unlocked = timeout(GENEROUS, guard.unlock()).await.unwrap();
     assert!(matches!(unlocked, Err(Error::Lost { .. })), "{unlocked:?}");
     stage.server.resume();
@@ -107,11 +108,11 @@ pub async fn a_server_that_starts_over_empty_is_noticed_at_once<S: Subject>() {
     nothing_left(&stage.server, PROMPT).await;
 }
 
-/// Invariant 2: past `valid_until` the key is still there, and only then does its time end.
+/// [Invariant 2](../../../docs/invariants.md): validity ends before the key expires.
 pub async fn a_partition_ends_the_hold_before_the_server_does<S: Subject>() {
     let stage = Stage::new().await;
     let client = stage.client(watched(seconds(2))).await;
-    // A timer of a busy machine can be late: once in three rounds it is not.
+    // On a busy machine a timer can be late, so one of three rounds suffices.
     for _ in 0..3 {
         if partition::<S>(&stage, client.kind::<S>(unique_name("partition"))).await {
             return;
@@ -120,12 +121,12 @@ pub async fn a_partition_ends_the_hold_before_the_server_does<S: Subject>() {
     panic!("the token never fired while the key had time left");
 }
 
-/// Says whether the holder was told while the key still had time left.
+/// Returns whether the token fired before the key expired.
 async fn partition<S: Subject>(stage: &Stage, lock: Lock<S::Kind>) -> bool {
     let guard = lock.lock().await.unwrap();
     let token = guard.cancellation_token();
     stage.faults().stall(true);
-    // What the proxy let through before the stall has been run by now.
+    // Requests that passed the proxy before the stall have run by now.
     let_pass(Duration::from_millis(100)).await;
     let expires = expiry(&stage.server, lock.name()).await;
     let relied_upon = guard
@@ -156,8 +157,9 @@ async fn expiry(server: &Server, name: &str) -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_millis(millis)
 }
 
-/// The holder asks the clock, not its timers: whenever the key is gone, the guard says so (it is asked second).
-pub async fn a_hold_is_never_believed_in_once_its_key_has_expired<S: Subject>() {
+/// The holder checks the clock and not a timer. When the key is gone, a later look at the guard
+/// shows the loss.
+pub async fn a_hold_is_lost_before_its_key_expires<S: Subject>() {
     let stage = Stage::new().await;
     let client = stage.client(watched(seconds(30))).await;
     for _ in 0..10 {
@@ -176,7 +178,7 @@ pub async fn a_hold_is_never_believed_in_once_its_key_has_expired<S: Subject>() 
                 .await;
             let lost = guard.is_lost();
             if !there.unwrap() {
-                assert!(lost, "the key is gone and the guard is not");
+                assert!(lost, "the key expired before the guard was lost");
                 break;
             }
         }
@@ -191,20 +193,21 @@ pub async fn p_a11_a_short_attempt_ends_in_time_and_its_late_grant_is_released<S
     stage.faults().stall(true);
     let began = Instant::now();
     let tried = lock.try_lock_for(Duration::from_millis(300)).await;
-    // Not after the patience of `lock` or of other calls, which is 30 s and more here.
+    // The time limit of `lock` or `command_wait` would be 30 s or more here.
     assert!(began.elapsed() < PROMPT, "{:?}", began.elapsed());
     assert!(matches!(tried, Err(Error::Unavailable { .. })), "{tried:?}");
     assert!(!exists(&stage.server, &name).await);
     stage.server.reset_calls().await;
     stage.faults().stall(false);
-    eventually("acquired late, and released", PROMPT, async || {
+    eventually("the late grant is released", PROMPT, async || {
         scripts(&stage.server).await >= 2
     })
     .await;
     nothing_left(&stage.server, PROMPT).await;
 }
 
-/// The stall outlasts the connection, which is given up: what was on it may still arrive, before or after its end.
+/// The stall outlasts the connection, which the client closes. Its requests may still arrive,
+/// before or after its end.
 pub async fn requests_that_arrive_after_a_stall_do_no_harm<S: Subject>() {
     let stage = Stage::new().await;
     let client = stage.client(watched(seconds(60))).await;
@@ -229,8 +232,9 @@ pub async fn requests_that_arrive_after_a_stall_do_no_harm<S: Subject>() {
     nothing_left(&stage.server, PROMPT).await;
 }
 
-/// A foreign script keeps the server busy: it answers nothing but `BUSY`, and is not taken for dead (P-T2).
-pub async fn p_t2_a_busy_server_is_waited_for<S: Subject>() {
+/// A foreign script blocks the server, which answers `BUSY`. The client does not take the server
+/// for dead (P-T2).
+pub async fn p_t2_operations_wait_for_a_busy_server<S: Subject>() {
     let options = ["--busy-reply-threshold", "50"];
     let server = Server::start_with(&options).await;
     let client = super::stage::connect(&server.url(), watched(seconds(30))).await;

@@ -1,4 +1,4 @@
-//! Servers that refuse something: subscriptions, channels, memory, RESP3.
+//! Servers that refuse subscriptions, channels, memory or RESP3.
 
 use std::{sync::Arc, time::Duration};
 
@@ -14,7 +14,7 @@ use super::stage::{
     nested_pair, nothing_left, pair, pttl, scripts, watched, woken_only,
 };
 
-/// A server with a user `x` of these rights, and how to connect as that user.
+/// A server with a user `x` that has these rights, and the URL for that user.
 async fn restricted(rights: &[&str]) -> (Server, String) {
     let server = Server::start().await;
     let mut words = vec!["ACL", "SETUSER", "x", "on", ">pw", "~*"];
@@ -35,8 +35,9 @@ async fn connections_made(server: &Server) -> u64 {
         .expect("INFO counts connections")
 }
 
-/// No client may subscribe: waiters poll, and the refusals never shift the answers of another command (P-FR7).
-pub async fn p_fr7_refused_subscriptions_mix_nothing_up<S: Subject>() {
+/// No client may subscribe, so waiters poll. A refusal does not shift the replies of other commands
+/// (P-FR7).
+pub async fn p_fr7_refused_subscriptions_shift_no_replies<S: Subject>() {
     let (server, url) = restricted(&NO_SUBSCRIBING).await;
     let mut config = watched(Duration::from_secs(60));
     config.poll_floor = Duration::from_millis(100);
@@ -48,7 +49,7 @@ pub async fn p_fr7_refused_subscriptions_mix_nothing_up<S: Subject>() {
         let lock = client.kind::<S>(&name);
         tasks.spawn(async move {
             if task % 2 == 0 {
-                // Slow: where no waiter is woken, each waits for a poll.
+                // Fewer rounds: a waiter here waits for its next poll.
                 for _ in 0..5 {
                     pair::<S>(&lock, &shared).await;
                 }
@@ -65,7 +66,7 @@ pub async fn p_fr7_refused_subscriptions_mix_nothing_up<S: Subject>() {
     assert_eq!(ours.count(), 2, "{clients}");
 }
 
-/// Pairs on names without contention, each with answers of its own.
+/// Pairs on names without contention, each of which expects its own replies.
 async fn alone<S: Subject>(client: &LockClient) {
     for _ in 0..100 {
         let lock = client.kind::<S>(unique_name("alone"));
@@ -78,7 +79,8 @@ async fn alone<S: Subject>(client: &LockClient) {
     }
 }
 
-/// A refusal is asked for once per name, not once per wait: the connection that it costs is not paid over and over.
+/// A client subscribes to a refused channel once per name, not once per wait: each refusal costs a
+/// connection.
 pub async fn a_refused_channel_costs_a_connection_once<S: Subject>() {
     let (server, url) = restricted(&NO_SUBSCRIBING).await;
     let client = connect(&url, watched(Duration::from_secs(60))).await;
@@ -97,8 +99,8 @@ pub async fn a_refused_channel_costs_a_connection_once<S: Subject>() {
     assert_eq!(guard.unlock().await, Ok(Released::Fully));
 }
 
-/// The only refused channel among many: waiters that may listen are woken.
-pub async fn one_refused_channel_leaves_the_rest_their_messages<S: Subject>() {
+/// Some channels are refused: waiters on the allowed ones are woken by messages.
+pub async fn one_refused_channel_does_not_stop_messages_on_other_channels<S: Subject>() {
     let allowed = format!("&{}*", S::channel("ok:").trim_end_matches('}'));
     let (server, url) = restricted(&["+@all", "resetchannels", &allowed]).await;
     let client = connect(&url, woken_only()).await;
@@ -110,7 +112,7 @@ pub async fn one_refused_channel_leaves_the_rest_their_messages<S: Subject>() {
     for name in &names {
         guards.push(admin.rival::<S>(name).lock().await.unwrap());
     }
-    // All at once, so that they are asked for together.
+    // All waiters start at once, so that their subscriptions share a request.
     let (mut waiting, mut refused) = (JoinSet::new(), JoinSet::new());
     for name in &names {
         let lock = client.kind::<S>(name);
@@ -120,10 +122,11 @@ pub async fn one_refused_channel_leaves_the_rest_their_messages<S: Subject>() {
             refused.spawn(stayed_out(lock));
         }
     }
-    // A free lock would be theirs: some kinds announce a release to waiters only, which takes no right.
+    // The refused attempts end while the locks are held: a free lock of some kinds would be granted
+    // to them.
     all_done(refused).await;
     for name in names.iter().filter(|name| name.starts_with("ok")) {
-        eventually("it listens", GENEROUS, async || {
+        eventually("the waiter listens", GENEROUS, async || {
             is_waited_for::<S>(&server, name).await
         })
         .await;
@@ -136,9 +139,9 @@ pub async fn one_refused_channel_leaves_the_rest_their_messages<S: Subject>() {
 }
 
 async fn stayed_out<K: Kind>(lock: Lock<K>) {
-    // On a busy machine the answer can be late.
+    // On a busy machine the reply can be late.
     let busy = lock.try_lock_for(Duration::from_millis(50)).await;
-    // A user that may not announce a release may not take the lock either.
+    // A user without the right to announce releases gets an error.
     let is_out = matches!(
         busy,
         Ok(None) | Err(Error::Unavailable { .. } | Error::Redis { .. })
@@ -153,7 +156,8 @@ async fn got_in<K: Kind>(lock: Lock<K>) {
     assert_eq!(got.unwrap().unlock().await, Ok(Released::Fully));
 }
 
-/// Without the right to any channel no waiter can be told of a release: it says so before anything is held (P-A9).
+/// A user without channels cannot announce releases, so `try_lock` fails before the server grants a
+/// hold (P-A9).
 pub async fn p_a9_a_user_without_channels_gets_an_error_and_takes_nothing<S: Subject>() {
     let (server, url) = restricted(&["+@all", "resetchannels"]).await;
     let client = connect(&url, watched(Duration::from_secs(1))).await;
@@ -168,7 +172,7 @@ pub async fn p_a9_a_user_without_channels_gets_an_error_and_takes_nothing<S: Sub
     assert_eq!(guard.unlock().await, Ok(Released::Fully));
 }
 
-/// A server that speaks RESP2 only, as older ones do: holding, waiting and waking.
+/// A server that speaks RESP2 only, as old versions do.
 pub async fn a_server_without_resp3_wakes_waiters_too<S: Subject>() {
     let server = Server::start_with(&["--rename-command", "HELLO", ""]).await;
     let holder = connect(&server.url(), woken_only()).await;
@@ -188,13 +192,13 @@ pub async fn a_server_without_resp3_wakes_waiters_too<S: Subject>() {
     assert_eq!(room.visits(), 10);
     alone::<S>(&waiter).await;
     nothing_left(&server, PROMPT).await;
-    // Each client still has its first two connections: answers and messages were told apart.
+    // Each client still has its first two connections: replies and messages were told apart.
     let clients: String = server.command(&["CLIENT", "LIST", "TYPE", "normal"]).await;
     let ours = clients.lines().filter(|line| line.contains("127.0.0.1:"));
     assert_eq!(ours.count(), 4, "{clients}");
 }
 
-/// Out of memory the server takes no more locks, but renews and releases those that it has (P-A10).
+/// A server that is out of memory grants no locks, but renews and releases existing holds (P-A10).
 pub async fn p_a10_out_of_memory_holds_are_renewed_and_released<S: Subject>() {
     let server = Server::start().await;
     let lease = Duration::from_secs(2);
@@ -219,7 +223,8 @@ pub async fn p_a10_out_of_memory_holds_are_renewed_and_released<S: Subject>() {
     nothing_left(&server, PROMPT).await;
 }
 
-/// A user whose rights are taken away for a while: renewals fail, are tried again, and the hold lives on (P-R1).
+/// An administrator withdraws a right for a while: renewals fail and are retried, and the hold
+/// lives on (P-R1).
 pub async fn p_r1_refused_renewals_are_tried_again<S: Subject>() {
     let (server, url) = restricted(&["+@all", "&*"]).await;
     let lease = Duration::from_secs(4);
@@ -238,7 +243,10 @@ pub async fn p_r1_refused_renewals_are_tried_again<S: Subject>() {
     server
         .command::<()>(&["ACL", "SETUSER", "x", "+pexpire"])
         .await;
-    assert!(began.elapsed() < lease, "too slow a machine to tell");
+    assert!(
+        began.elapsed() < lease,
+        "this machine is too slow for the test"
+    );
     let_pass(lease).await;
     assert!(!guard.is_lost() && pttl(&server, &name).await > 0);
     assert_eq!(count::<S>(&server, &name).await, 1);

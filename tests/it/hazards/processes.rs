@@ -1,4 +1,4 @@
-//! Whole processes that stop, die and compete. The child processes are this test binary, run again: see
+//! Processes that stop, die and compete. Each child process runs this test binary again: see
 //! [`child_process_holds_and_releases`].
 
 use std::{
@@ -29,10 +29,10 @@ use super::stage::{
 const URL: &str = "HAZARDS_CHILD_URL";
 const KIND: &str = "HAZARDS_CHILD_KIND";
 const LEASE: &str = "HAZARDS_CHILD_LEASE";
-/// In front of a child's answers: the test harness writes lines of its own.
+/// The prefix of a child's answers, which tells them from lines of the test harness.
 const ANSWER: &str = "> ";
 
-/// The test runs itself again as the child process that it and the tests below start, stop and kill.
+/// Runs itself as the child process that the tests below start, stop and kill.
 #[test]
 fn child_process_holds_and_releases() {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
@@ -54,7 +54,7 @@ async fn holds_and_releases() {
     nothing_left(&server, PROMPT).await;
 }
 
-/// The child process: obeys lines.
+/// The child process: executes the commands that it reads.
 async fn serve(url: &str) {
     let kind = env::var(KIND).expect("a kind");
     let lease = env::var(LEASE).expect("a lease").parse().expect("in ms");
@@ -67,11 +67,11 @@ async fn serve(url: &str) {
         Read::NAME => obey::<Read>(client).await,
         Write::NAME => obey::<Write>(client).await,
         Simple::NAME => obey::<Simple>(client).await,
-        other => panic!("what is `{other}`?"),
+        other => panic!("unknown kind `{other}`"),
     }
 }
 
-/// What the child has going on.
+/// The child's guard and its running body.
 struct Work<S: Subject> {
     guard: Option<Guard<S::Kind>>,
     body: Option<JoinHandle<Result<(), Error>>>,
@@ -122,7 +122,7 @@ impl<S: Subject> Work<S> {
                 format!("{} with {lost} steps after the loss", outcome(ran.unwrap()))
             }
             "crowd" => crowd(lock).await,
-            other => panic!("what is `{other}`?"),
+            other => panic!("unknown command `{other}`"),
         }
     }
 }
@@ -135,7 +135,7 @@ fn outcome<T>(result: Result<T, Error>) -> String {
     }
 }
 
-/// A body that goes on for ever, and counts the steps that it should not have made.
+/// A body that never ends, and counts its steps before and after the loss.
 async fn run<K: Kind>(lock: Lock<K>, steps: Arc<Steps>) -> Result<(), Error> {
     let body = async |guard: &Guard<K>| {
         loop {
@@ -153,7 +153,7 @@ async fn run<K: Kind>(lock: Lock<K>, steps: Arc<Steps>) -> Result<(), Error> {
 
 const CROWD: usize = 25;
 
-/// Tasks that take the lock once each.
+/// Tasks that acquire and release the lock once each.
 async fn crowd<K: Kind>(lock: Lock<K>) -> String {
     let mut tasks = JoinSet::new();
     for _ in 0..CROWD {
@@ -163,10 +163,10 @@ async fn crowd<K: Kind>(lock: Lock<K>) -> String {
     for unlocked in all_done(tasks).await {
         let _ = unlocked.expect("no error");
     }
-    "all were in".into()
+    "all acquired it".into()
 }
 
-/// The other side: a child that is asked.
+/// The parent's side: sends commands to a child and reads its answers.
 struct Peer(Child);
 
 impl Peer {
@@ -214,7 +214,7 @@ pub async fn p_r9_a_stopped_process_sees_its_loss_first<S: Subject>() {
     let mut guards = Vec::new();
     for name in [&name, &body] {
         let got = timeout(GENEROUS, client.rival::<S>(name).lock()).await;
-        guards.push(got.expect("the lease runs out").unwrap());
+        guards.push(got.expect("the lease expires").unwrap());
     }
     let hash = async || server.command::<Vec<u8>>(&["DUMP", &name]).await;
     let before = hash().await;
@@ -231,7 +231,7 @@ pub async fn p_r9_a_stopped_process_sees_its_loss_first<S: Subject>() {
     nothing_left(&server, PROMPT).await;
 }
 
-/// As the first thing after the stop, the holder unlocks instead of looking.
+/// After the stop, the holder calls `unlock` first, without a look at the guard.
 pub async fn p_r9_a_late_unlock_harms_no_successor<S: Subject>() {
     let server = Server::start().await;
     let client = connect(&server.url(), watched(Duration::from_secs(60))).await;
@@ -258,7 +258,7 @@ pub async fn p_r9_a_late_unlock_harms_no_successor<S: Subject>() {
 pub async fn a_killed_holder_is_followed_when_its_lease_ends<S: Subject>() {
     let server = Server::start().await;
     let mut config = watched(Duration::from_secs(60));
-    // No message comes, and no poll: only the lease that the refusal told of.
+    // Without messages and polls, the waiter knows only the lease that its refusal reported.
     config.poll_floor = Duration::from_secs(300);
     let client = connect(&server.url(), config).await;
     let name = unique_name("killed");
@@ -302,11 +302,11 @@ pub async fn p_w9_a_hundred_waiters_in_four_processes_cost_few_scripts<S: Subjec
         peer.0.send_line(&format!("crowd {name}"));
         peers.push(peer);
     }
-    eventually("all four listen", GENEROUS, async || {
+    eventually("all four clients listen", GENEROUS, async || {
         listeners(&server, &name).await == 4
     })
     .await;
-    eventually("no client asks any more", GENEROUS, async || {
+    eventually("no client sends requests", GENEROUS, async || {
         let asked = scripts(&server).await;
         let_pass(Duration::from_millis(300)).await;
         scripts(&server).await == asked
@@ -315,14 +315,14 @@ pub async fn p_w9_a_hundred_waiters_in_four_processes_cost_few_scripts<S: Subjec
     server.reset_calls().await;
     let _ = guard.unlock().await.unwrap();
     for peer in &mut peers {
-        assert_eq!(peer.answer().await, "all were in");
+        assert_eq!(peer.answer().await, "all acquired it");
     }
-    let hand_overs = 4 * CROWD as u64;
-    // Several tries can travel in one script, so they are counted as well, by a command that each makes.
+    let hand_offs = 4 * CROWD as u64;
+    // Several attempts can share one script. Each attempt runs one PTTL, so both are counted.
     let costs = [scripts(&server).await, server.calls().await["pttl"]];
-    println!("{costs:?} scripts and tries for {hand_overs} hand-overs");
+    println!("{costs:?} scripts and attempts for {hand_offs} hand-offs");
     for cost in costs {
-        assert!(cost <= 12 * hand_overs, "{costs:?}");
+        assert!(cost <= 12 * hand_offs, "{costs:?}");
     }
     nothing_left(&server, PROMPT).await;
 }

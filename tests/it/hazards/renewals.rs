@@ -1,4 +1,4 @@
-//! Renewals: one that fails harms no other, none outlives its hold (P-R1, P-R2, P-A4).
+//! A failed renewal affects no other lock, and no renewal outlives its hold (P-R1, P-R2, P-A4).
 
 use std::time::Duration;
 
@@ -13,9 +13,9 @@ use super::stage::{
     nothing_left, poll_and_drop, pttl, watched,
 };
 
-/// Ways to spoil a lock under its holder.
+/// Ways to change a held lock from outside.
 async fn spoil<S: Subject>(server: &Server, name: &str, way: usize) {
-    // As Redisson's write lock does with the name of a plain lock, without looking (P-A8).
+    // Redisson's write lock overwrites a plain lock of the same name without a check (P-A8).
     if way > 0 && (way < 4 || S::TYPE != "hash" || S::MODE.is_some()) {
         server.command::<()>(&["DEL", name]).await;
     }
@@ -31,7 +31,7 @@ async fn spoil<S: Subject>(server: &Server, name: &str, way: usize) {
 
 const WAYS: usize = 5;
 
-pub async fn p_r1_bad_entries_cost_no_other_lock_a_renewal<S: Subject>() {
+pub async fn p_r1_overwritten_locks_do_not_stop_other_renewals<S: Subject>() {
     let stage = Stage::new().await;
     let lease = Duration::from_secs(2);
     let client = stage.direct(watched(lease)).await;
@@ -45,7 +45,7 @@ pub async fn p_r1_bad_entries_cost_no_other_lock_a_renewal<S: Subject>() {
     }
     for way in 0..WAYS {
         let lost = timeout(PROMPT, guards[way * 7].lost()).await;
-        assert_eq!(lost, Ok(LostReason::Gone), "spoilt in way {way}");
+        assert_eq!(lost, Ok(LostReason::Gone), "not noticed: way {way}");
     }
     let_pass(lease * 2).await;
     for (number, guard) in guards.into_iter().enumerate() {
@@ -66,11 +66,11 @@ fn is_lost_error(unlocked: &Result<Released, Error>) -> bool {
     }
 }
 
-/// A third of all renewals are lost, or their answers, each with its connection.
+/// A third of all renewals or their replies are lost, each with its connection.
 pub async fn p_r1_lost_renewals_are_sent_again<S: Subject>() {
     let stage = Stage::new().await;
     let mut random = Random::new();
-    // Long enough for eight attempts, as each failure makes the pause before the next connection longer.
+    // The lease allows eight attempts: each failure lengthens the pause before the next connection.
     let lease = Duration::from_secs(4);
     let client = stage.client(watched(lease)).await;
     let mut guards = Vec::new();
@@ -82,7 +82,7 @@ pub async fn p_r1_lost_renewals_are_sent_again<S: Subject>() {
     stage.faults().lose_replies(0.2);
     stage.faults().lose_requests(0.2);
     let_pass(lease * 2).await;
-    // By chance; by far most often they are lost already.
+    // Losses are random. Usually enough have happened by now.
     eventually("a few renewals were lost", 8 * PROMPT, async || {
         stage.faults().lost_replies() + stage.faults().lost_requests() > 2
     })
@@ -95,9 +95,9 @@ pub async fn p_r1_lost_renewals_are_sent_again<S: Subject>() {
     nothing_left(&stage.server, PROMPT).await;
 }
 
-/// The first look after a reconnection is lost itself: the second one finds out all the same, also for holds that no
-/// renewal will ask for later.
-pub async fn a_lost_look_after_a_reconnection_is_repeated<S: Subject>() {
+/// The verification after a reconnection is lost. Its repetition finds the loss, also for fixed
+/// leases, which no renewal checks later.
+pub async fn a_lost_verification_after_a_reconnection_is_repeated<S: Subject>() {
     let stage = Stage::new().await;
     let client = stage.client(watched(Duration::from_secs(60))).await;
     for round in 0..8 {
@@ -118,17 +118,17 @@ pub async fn a_lost_look_after_a_reconnection_is_repeated<S: Subject>() {
     }
 }
 
-/// The watchdog's, in the race; the fixed lease is shorter, so that a late renewal would show.
+/// The watchdog's lease in the race. The fixed lease is shorter, so that a late renewal shows.
 const LEASE: Duration = Duration::from_millis(1500);
 const FIXED: Duration = Duration::from_millis(1000);
 
-/// Waits until about when the hold is renewed.
+/// Waits until about the time of the renewal.
 async fn about_its_renewal(random: &mut Random) {
     let spread = Duration::from_millis(16);
     let_pass(LEASE / 3 - spread / 2 + random.up_to(spread)).await;
 }
 
-/// From now on, over a renewal's time, the key's time only falls.
+/// Fails if the key's remaining lease rises within a renewal interval.
 async fn only_falls(server: &Server, name: &str) {
     let mut left = pttl(server, name).await;
     for _ in 0..60 {
@@ -139,7 +139,7 @@ async fn only_falls(server: &Server, name: &str) {
     }
 }
 
-/// On a busy machine, so short a lease may run out before.
+/// On a busy machine so short a lease may expire before.
 async fn end<S: Subject>(guard: Guard<S::Kind>) {
     let _ = is_lost_error(&guard.unlock().await);
 }
@@ -152,7 +152,7 @@ async fn race_fixed<S: Subject>(client: LockClient, server: &Server, mut random:
         let guard = lock.lock().await.unwrap();
         about_its_renewal(&mut random).await;
         end::<S>(guard).await;
-        assert!(!exists(server, &name).await, "{name} is there");
+        assert!(!exists(server, &name).await, "{name} still exists");
         let fixed = lock.with_lease(FIXED).lock().await.unwrap();
         only_falls(server, &name).await;
         end::<S>(fixed).await;
@@ -174,7 +174,7 @@ async fn race_nested<S: Subject>(client: LockClient, server: &Server, mut random
     }
 }
 
-pub async fn p_r2_a_renewal_that_races_a_release_revives_nothing<S: Subject>() {
+pub async fn p_r2_a_renewal_that_races_a_release_restores_no_hold<S: Subject>() {
     let stage: &Stage = Box::leak(Box::new(Stage::new().await));
     let mut random = Random::new();
     stage.faults().delay(Duration::from_millis(3));
@@ -199,7 +199,7 @@ pub async fn p_r2_a_renewal_that_races_a_release_revives_nothing<S: Subject>() {
     stage.server.kill();
 }
 
-/// A release that comes late, by a dropped guard or a dropped unlock, is never that of the owner's next hold.
+/// A late release by a dropped guard or a dropped `unlock` never releases the owner's next hold.
 pub async fn p_a4_a_late_release_spares_the_next_hold<S: Subject>() {
     let stage = Stage::new().await;
     let mut random = Random::new();

@@ -1,4 +1,5 @@
-//! What the hazards share: a server behind a proxy, a room that one may enter at a time, repeatable randomness.
+//! Helpers of the hazards: a server behind a proxy, a [`Room`] that checks exclusion, repeatable
+//! random numbers.
 
 use std::{
     future::poll_fn,
@@ -15,11 +16,11 @@ use tokio::{task::JoinSet, time::timeout};
 pub use crate::contract::subjects::Subject;
 use crate::contract::subjects::held_by;
 
-/// For what is sure to happen, however busy the machine is.
+/// The limit for steps that must happen, however busy the machine is.
 pub const GENEROUS: Duration = Duration::from_secs(30);
-/// For a test that hangs.
+/// The limit for a test that hangs.
 pub const TEST_LIMIT: Duration = Duration::from_secs(150);
-/// For what happens at once, as opposed to after a lease of 30 s: what is left behind is gone within it.
+/// The limit for steps that do not wait for a lease of 30 s, such as the removal of all keys.
 pub const PROMPT: Duration = Duration::from_secs(8);
 
 /// A server with a proxy in front of it.
@@ -44,7 +45,7 @@ impl Stage {
         connect(&self.proxy.url(), config).await
     }
 
-    /// A client that no fault of the proxy concerns.
+    /// A client that connects past the proxy, so its faults do not apply.
     pub async fn direct(&self, config: Config) -> LockClient {
         connect(&self.server.url(), config).await
     }
@@ -55,7 +56,7 @@ pub async fn connect(url: &str, config: Config) -> LockClient {
     builder.build().await.expect("the server is there")
 }
 
-/// Redisson's settings, with a watchdog lease of its own and enough patience for a busy machine.
+/// Redisson's settings with this watchdog lease, and a `command_wait` for a busy machine.
 pub fn watched(lease: Duration) -> Config {
     let mut config = Config::default();
     config.watchdog_lease = lease;
@@ -71,11 +72,11 @@ pub fn woken_only() -> Config {
     config
 }
 
-/// Locks of the kind that a scenario is about.
+/// Locks of the kind under test.
 pub trait Locks {
     fn kind<S: Subject>(&self, name: impl AsRef<str>) -> Lock<S::Kind>;
 
-    /// One that excludes it.
+    /// A lock that excludes those of kind `S`.
     fn rival<S: Subject>(&self, name: impl AsRef<str>) -> Lock<<S::Rival as Subject>::Kind> {
         self.kind::<S::Rival>(name)
     }
@@ -87,7 +88,7 @@ impl Locks for LockClient {
     }
 }
 
-/// Lets a silent owner hold a lock of kind `S`, without expiry.
+/// Makes `owner`, which has no client, hold a lock of kind `S` without expiry.
 pub async fn hold_as<S: Subject>(server: &Server, name: &str, owner: &str) {
     for words in held_by::<S>(name, owner) {
         let words: Vec<_> = words.iter().map(String::as_str).collect();
@@ -106,7 +107,7 @@ pub async fn pttl(server: &Server, name: &str) -> i64 {
 /// The count of the only owner of a lock.
 pub async fn count<S: Subject>(server: &Server, name: &str) -> u64 {
     let counts = counts::<S>(server, name).await;
-    assert_eq!(counts.len(), 1, "{name} has one owner");
+    assert_eq!(counts.len(), 1, "{name} must have one owner");
     counts[0]
 }
 
@@ -123,7 +124,7 @@ pub async fn counts<S: Subject>(server: &Server, name: &str) -> Vec<u64> {
         .collect()
 }
 
-/// How many scripts the server was asked to run since its counts were set back.
+/// How many scripts the server ran since `reset_calls`.
 pub async fn scripts(server: &Server) -> u64 {
     let calls = server.calls().await;
     let of = |command: &str| calls.get(command).copied().unwrap_or(0);
@@ -134,7 +135,7 @@ pub async fn subscriptions(server: &Server) -> Vec<String> {
     server.command(&["PUBSUB", "CHANNELS"]).await
 }
 
-/// A client listens for the release of `name`, or, where none does, asks for something.
+/// A waiter listens for the release of `name`. For kinds without messages, a waiter sends scripts.
 pub async fn is_waited_for<S: Subject>(server: &Server, name: &str) -> bool {
     if S::LISTENS {
         let channel = S::channel(name);
@@ -148,8 +149,8 @@ pub async fn is_waited_for<S: Subject>(server: &Server, name: &str) -> bool {
     scripts(server).await > before
 }
 
-/// No lock, no place in a queue, no subscription: nothing that the tests did is left on the server, but for the counters of
-/// fenced locks.
+/// Fails if a lock, a queue entry or a subscription is left on the server. Counters of fenced locks
+/// stay.
 pub async fn nothing_left(server: &Server, within: Duration) {
     eventually("no key is left", within, async || {
         let mut keys: Vec<String> = server.command(&["KEYS", "*"]).await;
@@ -163,16 +164,16 @@ pub async fn nothing_left(server: &Server, within: Duration) {
     .await;
 }
 
-/// Lets real time pass, where a hazard consists of it: a lease, a stop, a time in which nothing may happen.
+/// Lets real time pass: a lease, a stop, or a time in which nothing may happen.
 pub async fn let_pass(time: Duration) {
     tokio::time::sleep(time).await;
 }
 
-/// What one lock protects: it notices two inside at once that should not be, and one that is alone counts in a way that
-/// loses counts when it is not.
+/// The data that one lock protects. It detects two owners inside at once. A visit without other
+/// owners inside counts with a read and a write, so that overlapping visits lose counts.
 #[derive(Default)]
 pub struct Room {
-    /// How many share it, or -1 while one owner has it alone.
+    /// How many owners share the room, or -1 while one owner has it alone.
     inside: AtomicI64,
     visits: AtomicU64,
 }
@@ -185,12 +186,12 @@ impl Room {
         self.visits.store(visits + 1, SeqCst);
     }
 
-    /// As the holder of a lock of kind `S` may.
+    /// Visits as a holder of a lock of kind `S` may.
     pub async fn visit_as<S: Subject>(&self) {
         if !S::SHARED {
             return self.visit().await;
         }
-        let _inside = Inside::with_others(self);
+        let _inside = Inside::shared(self);
         tokio::task::yield_now().await;
         self.visits.fetch_add(1, SeqCst);
     }
@@ -200,17 +201,23 @@ impl Room {
     }
 }
 
-/// A room, and what leaving it adds to the number inside.
+/// A visit to a room, and the number that its end adds to `inside`.
 struct Inside<'a>(&'a Room, i64);
 
 impl<'a> Inside<'a> {
     fn alone(room: &'a Room) -> Self {
-        assert!(room.inside.swap(-1, SeqCst) == 0, "two hold one lock");
+        assert!(
+            room.inside.swap(-1, SeqCst) == 0,
+            "two owners hold one lock"
+        );
         Self(room, 1)
     }
 
-    fn with_others(room: &'a Room) -> Self {
-        assert!(room.inside.fetch_add(1, SeqCst) >= 0, "two hold one lock");
+    fn shared(room: &'a Room) -> Self {
+        assert!(
+            room.inside.fetch_add(1, SeqCst) >= 0,
+            "two owners hold one lock"
+        );
         Self(room, -1)
     }
 }
@@ -221,26 +228,26 @@ impl Drop for Inside<'_> {
     }
 }
 
-/// Takes the lock, visits the room, and releases the lock, which must have been the only hold.
+/// Acquires the lock, visits the room, and releases the lock. Fails unless it was the only hold.
 pub async fn pair<S: Subject>(lock: &Lock<S::Kind>, room: &Room) {
-    let guard = lock.lock().await.expect("the lock is had in the end");
+    let guard = lock.lock().await.expect("the lock is acquired in the end");
     room.visit_as::<S>().await;
     assert_eq!(guard.unlock().await, Ok(Released::Fully));
 }
 
-/// As [`pair`], with a second hold inside the first where the kind allows it.
+/// Like [`pair`], with a second hold inside the first where the kind allows it.
 pub async fn nested_pair<S: Subject>(lock: &Lock<S::Kind>, room: &Room) {
     if !S::REENTRANT {
         return pair::<S>(lock, room).await;
     }
-    let outer = lock.lock().await.expect("the lock is had in the end");
-    let inner = lock.lock().await.expect("it is entered once more");
+    let outer = lock.lock().await.expect("the lock is acquired in the end");
+    let inner = lock.lock().await.expect("the owner enters again");
     room.visit_as::<S>().await;
     assert_eq!(inner.unlock().await, Ok(Released::StillHeld { holds: 1 }));
     assert_eq!(outer.unlock().await, Ok(Released::Fully));
 }
 
-/// Why Redis is unavailable, and the cause.
+/// The reason and the cause of [`Error::Unavailable`].
 pub fn why(error: &Error) -> String {
     match error {
         Error::Unavailable { reason, cause, .. } => format!("{reason} {cause:?}"),
@@ -248,7 +255,8 @@ pub fn why(error: &Error) -> String {
     }
 }
 
-/// What a try for a few milliseconds yields: on a busy machine not even an answer.
+/// The result of a short `try_lock_for`. On a busy machine the reply may be late, which counts as
+/// busy.
 pub fn busy_at_worst<T>(tried: Result<Option<T>, Error>) -> Option<T> {
     match tried {
         Err(Error::Unavailable { .. }) => None,
@@ -256,7 +264,7 @@ pub fn busy_at_worst<T>(tried: Result<Option<T>, Error>) -> Option<T> {
     }
 }
 
-/// Polls `future` at most `times` times, each time that it asks for it; what is not done by then is dropped.
+/// Polls `future` at most `times` times, whenever it is woken, then drops it unless it is ready.
 pub async fn poll_and_drop<F: Future>(future: F, times: u64) -> Option<F::Output> {
     let mut future = pin!(future);
     let mut polls = 0;
@@ -274,7 +282,7 @@ pub async fn poll_and_drop<F: Future>(future: F, times: u64) -> Option<F::Output
     .await
 }
 
-/// What all of `tasks` return. One that fails, or does not end, fails the test.
+/// Returns what all of `tasks` return. Fails if one panics or does not end.
 pub async fn all_done<T: 'static>(mut tasks: JoinSet<T>) -> Vec<T> {
     let all = async {
         let mut done = Vec::new();
@@ -286,12 +294,12 @@ pub async fn all_done<T: 'static>(mut tasks: JoinSet<T>) -> Vec<T> {
     timeout(2 * GENEROUS, all).await.expect("all tasks end")
 }
 
-/// Numbers that look random and are the same again for the same seed (SplitMix64).
+/// Random numbers that are the same for the same seed (SplitMix64).
 #[derive(Clone)]
 pub struct Random(u64);
 
 impl Random {
-    /// Seeded by `HAZARDS_SEED`, or anew; the seed is printed, and shown when the test fails.
+    /// Seeded by `HAZARDS_SEED` if it is set. Prints the seed, which a failed test thus shows.
     pub fn new() -> Self {
         use std::hash::{BuildHasher, RandomState};
         let given = std::env::var("HAZARDS_SEED").ok();
@@ -319,7 +327,7 @@ impl Random {
         Duration::from_micros(self.below(longest.as_micros() as u64 + 1))
     }
 
-    /// Another one, for another task.
+    /// A generator for another task.
     pub fn split(&mut self) -> Self {
         Self(self.next())
     }

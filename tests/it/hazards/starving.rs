@@ -1,4 +1,5 @@
-//! Futures that are not polled and runtimes that are blocked: no other task suffers, and a loss is seen at once.
+//! Futures that are not polled, and blocked runtimes: other tasks go on, and the guard reports a
+//! loss at once.
 
 use std::{pin::Pin, sync::Arc, time::Duration};
 
@@ -26,7 +27,7 @@ async fn lock_and_keep<K: Kind>(lock: Lock<K>) {
     std::future::pending().await
 }
 
-/// Futures in every state that keep what they have begun.
+/// Futures in every state, each of which keeps its hold, request or place in the queue.
 async fn forgotten<S: Subject>(client: &LockClient, random: &mut Random) -> Vec<Unpolled> {
     let mut futures = Vec::new();
     let mut holds = Vec::new();
@@ -51,11 +52,11 @@ async fn forgotten<S: Subject>(client: &LockClient, random: &mut Random) -> Vec<
     futures
 }
 
-pub async fn forgotten_futures_hold_no_other_task_up<S: Subject>() {
+pub async fn unpolled_futures_delay_no_other_task<S: Subject>() {
     let stage = Stage::new().await;
     let mut random = Random::new();
     let client = stage.client(watched(Duration::from_secs(60))).await;
-    // With a delay, the first polls leave something on its way.
+    // With a delay, the first polls leave a request under way.
     stage.faults().delay(Duration::from_millis(2));
     let futures = forgotten::<S>(&client, &mut random).await;
     stage.faults().delay(Duration::ZERO);
@@ -75,8 +76,8 @@ pub async fn forgotten_futures_hold_no_other_task_up<S: Subject>() {
     nothing_left(&stage.server, PROMPT).await;
 }
 
-/// The waiter at the front is told and does nothing about it: the next poll passes over it.
-pub async fn a_forgotten_waiter_holds_the_rest_up_for_a_poll_at_most<S: Subject>() {
+/// The first waiter is notified but not polled. The next poll passes over it.
+pub async fn an_unpolled_waiter_delays_other_waiters_for_one_poll_at_most<S: Subject>() {
     let server = Server::start().await;
     let client = connect(&server.url(), watched(Duration::from_secs(300))).await;
     let name = unique_name("front");
@@ -97,7 +98,7 @@ pub async fn a_forgotten_waiter_holds_the_rest_up_for_a_poll_at_most<S: Subject>
     nothing_left(&server, PROMPT).await;
 }
 
-/// An owner's own forgotten future does not keep its hold from being renewed.
+/// The watchdog renews an owner's hold while a future of the same owner is not polled.
 async fn renewed_beside<S: Subject>(forget: impl AsyncFnOnce(&Lock<S::Kind>) -> Unpolled) {
     let stage = Stage::new().await;
     let lease = Duration::from_secs(2);
@@ -108,7 +109,7 @@ async fn renewed_beside<S: Subject>(forget: impl AsyncFnOnce(&Lock<S::Kind>) -> 
     let forgotten = forget(&lock).await;
     stage.faults().delay(Duration::ZERO);
     let_pass(lease * 2).await;
-    assert!(!outer.is_lost(), "it was not renewed");
+    assert!(!outer.is_lost(), "the outer hold was not renewed");
     drop(forgotten);
     let _ = outer.unlock().await.unwrap();
     nothing_left(&stage.server, PROMPT).await;
@@ -116,9 +117,9 @@ async fn renewed_beside<S: Subject>(forget: impl AsyncFnOnce(&Lock<S::Kind>) -> 
 
 #[expect(
     clippy::async_yields_async,
-    reason = "the future that is left alone is what is made"
+    reason = "the closure returns an unpolled future"
 )]
-pub async fn a_forgotten_inner_lock_leaves_the_outer_hold_its_renewal<S: Subject>() {
+pub async fn an_unpolled_inner_lock_does_not_stop_the_outer_holds_renewal<S: Subject>() {
     renewed_beside::<S>(async |lock| {
         let lock = lock.clone();
         left_alone(async move { drop(lock.lock().await) }, 1).await
@@ -128,9 +129,9 @@ pub async fn a_forgotten_inner_lock_leaves_the_outer_hold_its_renewal<S: Subject
 
 #[expect(
     clippy::async_yields_async,
-    reason = "the future that is left alone is what is made"
+    reason = "the closure returns an unpolled future"
 )]
-pub async fn a_forgotten_inner_unlock_leaves_the_outer_hold_its_renewal<S: Subject>() {
+pub async fn an_unpolled_inner_unlock_does_not_stop_the_outer_holds_renewal<S: Subject>() {
     renewed_beside::<S>(async |lock| {
         let inner = lock.lock().await.unwrap();
         left_alone(async move { inner.unlock().await }, 1).await
@@ -140,7 +141,7 @@ pub async fn a_forgotten_inner_unlock_leaves_the_outer_hold_its_renewal<S: Subje
 
 const SHORT: Duration = Duration::from_secs(1);
 
-/// Everything in `body` runs on one thread, so that what blocks it blocks the watchdog as well.
+/// Runs `body` on one thread, so that a block stops the watchdog too.
 async fn on_one_thread<F: Future<Output = ()> + 'static>(body: fn() -> F) {
     let run = move || {
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -148,7 +149,9 @@ async fn on_one_thread<F: Future<Output = ()> + 'static>(body: fn() -> F) {
             .build();
         runtime.expect("a runtime").block_on(body());
     };
-    tokio::task::spawn_blocking(run).await.expect("it passes");
+    tokio::task::spawn_blocking(run)
+        .await
+        .expect("the body does not panic");
 }
 
 /// Blocks the thread for longer than a lease.
@@ -172,7 +175,7 @@ pub async fn p_r9_after_a_blocked_runtime_the_loss_is_seen_first<S: Subject>() {
     .await;
 }
 
-pub async fn p_r9_a_body_that_blocked_its_runtime_goes_no_further<S: Subject>() {
+pub async fn p_r9_run_stops_a_body_that_blocked_past_its_lease<S: Subject>() {
     on_one_thread(|| async {
         let server = Server::start().await;
         let client = connect(&server.url(), watched(SHORT)).await;
@@ -187,14 +190,14 @@ pub async fn p_r9_a_body_that_blocked_its_runtime_goes_no_further<S: Subject>() 
             .await;
         assert!(matches!(ran, Err(Error::Lost { .. })), "{ran:?}");
         assert!(!went_on);
-        // Nor is a body that ended unprotected taken for one that was protected to its end.
+        // The same for a body that ends without another await: it was unprotected at its end.
         let ran = lock.run(async |_: &Guard<S::Kind>| block()).await;
         assert!(matches!(ran, Err(Error::Lost { .. })), "{ran:?}");
     })
     .await;
 }
 
-/// A blocked runtime loses nothing but what the clock has ended.
+/// A blocked runtime does not lose a hold whose lease lasts longer than the block.
 pub async fn a_short_block_costs_no_hold<S: Subject>() {
     on_one_thread(|| async {
         let server = Server::start().await;
@@ -202,7 +205,7 @@ pub async fn a_short_block_costs_no_hold<S: Subject>() {
         let lock = client.kind::<S>(unique_name("blocked"));
         let guard = lock.lock().await.unwrap();
         block();
-        eventually("it is still held", GENEROUS, async || {
+        eventually("the lock is still held", GENEROUS, async || {
             lock.is_held().await.unwrap()
         })
         .await;

@@ -1,4 +1,4 @@
-//! Waiters: told in time, told once too often rather than never, and at a bounded cost (P-W3 to P-W11).
+//! Waiters are notified in time, rather twice than never, and at a bounded cost (P-W3 to P-W11).
 
 use std::{
     sync::{
@@ -23,7 +23,7 @@ use super::stage::{
     watched, woken_only,
 };
 
-/// A task that takes the lock as an owner of its own, once it is known to have a waiter.
+/// Starts a task that waits as a new owner, and returns when the lock has a waiter.
 async fn waiter<S: Subject>(
     server: &Server,
     lock: &Lock<S::Kind>,
@@ -61,8 +61,9 @@ pub async fn p_w11_with_every_message_muted_waiters_poll<S: Subject>() {
     nothing_left(&stage.server, PROMPT).await;
 }
 
-/// Messages are lost, and newcomers are refused all the time: that does not put off the poll of a task that came before.
-pub async fn p_w4_newcomers_do_not_put_off_a_waiters_poll<S: Subject>() {
+/// Messages are lost while newcomers are refused all the time. They do not delay the poll of an
+/// earlier waiter.
+pub async fn p_w4_newcomers_do_not_delay_a_waiters_poll<S: Subject>() {
     let stage = Stage::new().await;
     stage.faults().mute_messages(true);
     let holder = stage.direct(watched(Duration::from_secs(300))).await;
@@ -71,7 +72,7 @@ pub async fn p_w4_newcomers_do_not_put_off_a_waiters_poll<S: Subject>() {
     let guard = holder.rival::<S>(lock.name()).lock().await.unwrap();
     let waiting = waiter::<S>(&stage.server, &lock, &Arc::default()).await;
     let newcomers = newcomers::<S>(lock.clone());
-    // Held and free by turns, free for longer: a waiter that asks every second finds it free soon.
+    // Free for longer than held, so a poll each second soon finds it free.
     let turns = tokio::spawn(async move {
         let mut guard = Some(guard);
         loop {
@@ -91,7 +92,7 @@ pub async fn p_w4_newcomers_do_not_put_off_a_waiters_poll<S: Subject>() {
     nothing_left(&stage.server, PROMPT).await;
 }
 
-/// One after the other comes, is refused or not, and goes.
+/// Tasks arrive one after the other, try for 20 ms and leave.
 fn newcomers<S: Subject>(lock: Lock<S::Kind>) -> JoinHandle<()> {
     tokio::spawn(async move {
         loop {
@@ -120,8 +121,8 @@ pub async fn p_w5_two_waiters_of_one_process_are_both_woken<S: Subject>() {
     nothing_left(&server, PROMPT).await;
 }
 
-/// The first of two waiters is told, and dropped before it does anything about it.
-pub async fn p_w3_a_woken_waiter_that_gives_up_passes_the_wake_up_on<S: Subject>() {
+/// The first of two waiters is notified, but dropped before it is polled.
+pub async fn p_w3_a_notified_waiter_that_is_dropped_passes_the_notification_on<S: Subject>() {
     let server = Server::start().await;
     let holder = connect(&server.url(), woken_only()).await;
     let client = connect(&server.url(), woken_only()).await;
@@ -130,7 +131,7 @@ pub async fn p_w3_a_woken_waiter_that_gives_up_passes_the_wake_up_on<S: Subject>
         let guard = holder.rival::<S>(lock.name()).lock().await.unwrap();
         let first = lock.owned_by(&Owner::new());
         let mut first = Box::pin(async move { first.lock().await.map(drop) });
-        // Polled for as long as it has something to do.
+        // Polled until it waits.
         let polled = poll_and_drop(&mut first, 1000);
         assert!(timeout(Duration::from_millis(300), polled).await.is_err());
         let second = waiter::<S>(&server, &lock, &Arc::default()).await;
@@ -143,8 +144,8 @@ pub async fn p_w3_a_woken_waiter_that_gives_up_passes_the_wake_up_on<S: Subject>
     nothing_left(&server, PROMPT).await;
 }
 
-/// Many give up at about the time of the release; one that does not is woken.
-pub async fn p_w3_a_patient_waiter_among_impatient_ones_gets_in<S: Subject>() {
+/// Waiters that time out around the release do not take the notification from one that waits on.
+pub async fn p_w3_waiters_that_time_out_take_no_notification_from_a_live_one<S: Subject>() {
     let server = Server::start().await;
     let mut random = Random::new();
     let holder = connect(&server.url(), woken_only()).await;
@@ -184,7 +185,7 @@ pub async fn p_w9_five_hundred_names_take_one_connection<S: Subject>() {
         let lock = client.kind::<S>(&name);
         waiting.spawn(async move { pair::<S>(&lock, &Room::default()).await });
     }
-    eventually("all of them are listened for", GENEROUS, async || {
+    eventually("the client listens for all of them", GENEROUS, async || {
         subscriptions(&server).await.len() == NAMES
     })
     .await;
@@ -197,7 +198,7 @@ pub async fn p_w9_five_hundred_names_take_one_connection<S: Subject>() {
     nothing_left(&server, PROMPT).await;
 }
 
-/// A key without expiry, of an owner that will say nothing: asked for now and then, neither in a hot loop nor never.
+/// A key without expiry whose owner never sends a message: the waiter polls it, at a bounded rate.
 pub async fn p_a7_a_key_without_expiry_is_polled<S: Subject>() {
     let server = Server::start().await;
     let client = connect(&server.url(), watched(Duration::from_secs(300))).await;
@@ -208,7 +209,7 @@ pub async fn p_a7_a_key_without_expiry_is_polled<S: Subject>() {
     server.reset_calls().await;
     let_pass(Duration::from_secs(3)).await;
     let asked = scripts(&server).await;
-    // A waiting writer also asks, ever more seldom, whether it is readers that keep it out.
+    // A waiting writer also checks, ever more seldom, whether readers block it.
     assert!((1..=8).contains(&asked), "{asked} scripts in 3 s");
     assert!(!waiting.is_finished());
     server.command::<()>(&["DEL", lock.name()]).await;
@@ -216,9 +217,9 @@ pub async fn p_a7_a_key_without_expiry_is_polled<S: Subject>() {
     nothing_left(&server, PROMPT).await;
 }
 
-/// A client takes the lock over and over for a moment and frees it silently, as a spin lock does: each refusal names
-/// next to no remaining lease, and the waiter still asks at a bounded rate.
-pub async fn p_f2_leases_about_to_end_are_not_asked_for_in_a_hot_loop<S: Subject>() {
+/// A client acquires the lock over and over and releases it without a message, as a spin lock does.
+/// Each refusal reports almost no remaining lease, and the waiter still polls at a bounded rate.
+pub async fn p_f2_short_remaining_leases_cause_no_hot_loop<S: Subject>() {
     let server = Server::start().await;
     let client = connect(&server.url(), watched(Duration::from_secs(300))).await;
     let lock = client.kind::<S>(unique_name("spinning"));
@@ -233,7 +234,7 @@ pub async fn p_f2_leases_about_to_end_are_not_asked_for_in_a_hot_loop<S: Subject
         held.is_locked().await.unwrap()
     })
     .await;
-    // It gets in when its rival is late, and may then lose the lock to it.
+    // The waiter may get the lock when the rival is late, and may then lose it.
     let own = lock.clone();
     let waiting = tokio::spawn(async move { lock.lock().await.map(drop).expect("no error") });
     eventually("the task waits", GENEROUS, async || {
@@ -254,7 +255,7 @@ pub async fn p_f2_leases_about_to_end_are_not_asked_for_in_a_hot_loop<S: Subject
     nothing_left(&server, PROMPT).await;
 }
 
-/// Another's hold that always has 20 ms left.
+/// Keeps a foreign hold that always has 20 ms left.
 async fn keep_about_to_end<S: Subject>(
     mut admin: redis::aio::MultiplexedConnection,
     name: String,

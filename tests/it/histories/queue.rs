@@ -1,4 +1,4 @@
-//! What only fair locks have: an order. It is seen in the queue on the server.
+//! The order of fair locks, by the queue on the server.
 
 use std::{sync::Arc, time::Duration};
 
@@ -18,12 +18,12 @@ use super::played::{
     subjects::Wait,
 };
 
-/// How many wait in one line.
+/// The waiters of one queue.
 const WAITERS: usize = 8;
-/// May be over before the line has formed.
+/// A lease that may end before the queue has formed.
 const LEASE: Duration = Duration::from_millis(100);
 
-/// Looks at the queues until the time is over.
+/// Records the queues until the history ends.
 pub async fn watch(mut admin: MultiplexedConnection, scene: Arc<Scene>) {
     while !scene.is_over() {
         for name in 0..scene.names.len() {
@@ -33,7 +33,7 @@ pub async fn watch(mut admin: MultiplexedConnection, scene: Arc<Scene>) {
     }
 }
 
-/// The waiters for the lock, by the server's list.
+/// The owners in the lock's queue, in order.
 async fn look(admin: &mut MultiplexedConnection, scene: &Scene, name: usize) -> Vec<u64> {
     let spot = place(0, name);
     let queue = format!("redisson_lock_queue:{{{}}}", scene.names[name]);
@@ -57,21 +57,21 @@ fn place(owner: u64, name: usize) -> Spot {
     }
 }
 
-/// One that waits in a line, or the one it waits for.
+/// A waiter in a queue, or the holder that it waits for.
 #[derive(Clone)]
-struct Comer {
+struct Participant {
     scene: Arc<Scene>,
     client: LockClient,
     owner: Owner,
     lease: Option<Duration>,
-    /// It leaves the line.
+    /// Ends its wait.
     quits: CancellationToken,
-    /// It is inside for as long as this lets it.
+    /// Ends its hold.
     leaves: CancellationToken,
 }
 
-impl Comer {
-    async fn come(self) {
+impl Participant {
+    async fn take_part(self) {
         let spot = place(number(self.owner), 0);
         let clients = std::slice::from_ref(&self.client);
         let lock = self.scene.handle(clients, spot, self.owner, self.lease);
@@ -108,8 +108,8 @@ impl Comer {
     }
 }
 
-/// Lines form behind one that is inside: each comer is seen in the queue before the next one comes, some leave again, and
-/// then the one inside leaves, or its lease has ended meanwhile.
+/// Queues form behind a holder. Each waiter is in the queue before the next one arrives, and some
+/// leave again. Then the holder releases, or its lease has ended.
 pub async fn lines(
     scene: &Arc<Scene>,
     clients: &[LockClient],
@@ -119,9 +119,9 @@ pub async fn lines(
     while !scene.is_over() {
         let (leaves, quits) = (CancellationToken::new(), CancellationToken::new());
         let mut line = JoinSet::new();
-        for comer in 0..=WAITERS {
-            let first = comer == 0;
-            let comer = Comer {
+        for index in 0..=WAITERS {
+            let first = index == 0;
+            let participant = Participant {
                 scene: scene.clone(),
                 client: random.choice(clients).unwrap().clone(),
                 owner: Owner::new(),
@@ -133,13 +133,17 @@ pub async fn lines(
                 },
                 leaves: if first { leaves.clone() } else { cancelled() },
             };
-            line.spawn(comer.clone().come());
-            eventually("the next one is inside or in line", PATIENCE, async || {
-                look(&mut admin, scene, 0)
-                    .await
-                    .contains(&number(comer.owner))
-                    || comer.has_entered()
-            })
+            line.spawn(participant.clone().take_part());
+            eventually(
+                "the next participant has the lock or is in the queue",
+                PATIENCE,
+                async || {
+                    look(&mut admin, scene, 0)
+                        .await
+                        .contains(&number(participant.owner))
+                        || participant.has_entered()
+                },
+            )
             .await;
         }
         quits.cancel();

@@ -1,4 +1,4 @@
-//! What happens to the connections of a history, by chance.
+//! Random faults of a history.
 
 use std::time::Duration;
 
@@ -8,8 +8,8 @@ use tokio::time::sleep;
 
 use super::played::actor::Scene;
 
-/// Disturbs the connections behind `proxies`, one after the other, and seldom the server, each time for up to `longest`;
-/// ends with everything in order.
+/// Disturbs one connection behind `proxies` after the other, and seldom the server, each for up to
+/// `longest`. Ends without faults.
 pub async fn blow(
     server: &Server,
     proxies: &[Proxy],
@@ -34,7 +34,7 @@ pub async fn blow(
     }
 }
 
-/// Does something to one connection, or to the server, and says what.
+/// Disturbs one connection or the server, and returns what it did.
 fn disturb(server: &Server, faults: &Faults, random: &mut Rng) -> &'static str {
     match random.u8(..10) {
         0 | 1 => {

@@ -1,4 +1,4 @@
-//! Nodes and sentinels that send a client in circles, or everywhere.
+//! Nodes and sentinels that redirect a client in circles, or to many addresses.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -18,7 +18,7 @@ fn bulk(text: &str) -> Fate {
     Fate::Answer(format!("${}\r\n{text}\r\n", text.len()).into_bytes())
 }
 
-/// A node that answers these to `CLUSTER NODES` and to scripts, in which `PORT` is its own.
+/// A node that sends these replies to `CLUSTER NODES` and to scripts, with its own port for `PORT`.
 async fn node(nodes: String, answer: &'static str) -> Impostor {
     let port = Arc::new(OnceLock::new());
     let own = port.clone();
@@ -72,7 +72,7 @@ async fn endless_redirections_end_with_an_error() {
     }
 }
 
-/// Two nodes, each of which says that the other has it.
+/// Two nodes, each of which redirects to the other.
 #[tokio::test]
 async fn a_circle_of_two_nodes_ends_in_an_error() {
     let ports = Arc::new(OnceLock::<[u16; 2]>::new());
@@ -117,7 +117,7 @@ async fn maps_of_slots_that_make_no_sense_end_in_an_error() {
             )
         })
         .collect();
-    for (nodes, told) in [
+    for (nodes, expected) in [
         (
             "aaa 127.0.0.1:PORT@1 master - 0 0 1 connected 0-10\n",
             "no known node",
@@ -150,14 +150,14 @@ async fn maps_of_slots_that_make_no_sense_end_in_an_error() {
             .await
             .unwrap_err();
         let why = why(&error);
-        assert!(why.contains(told), "{shown}: {why}");
+        assert!(why.contains(expected), "{shown}: {why}");
         assert!(node.connections() <= 12, "{shown}: {}", node.connections());
         within(client.shutdown()).await;
     }
 }
 
-/// Answers as a sentinel that says the master is at `port`, and that `others` (so many) sentinels know the same.
-async fn sentinel(port: u16, others: usize) -> Impostor {
+/// A sentinel that reports the master at `port`, and this many other sentinels.
+async fn sentinel(port: u16, count: usize) -> Impostor {
     Impostor::start(None, move |words| match words {
         [b"SENTINEL", b"MASTER", ..] => Fate::text(&format!(
             "%3\r\n+flags\r\n+master\r\n+config-epoch\r\n+1\r\n+num-other-sentinels\r\n+{}\r\n",
@@ -167,8 +167,8 @@ async fn sentinel(port: u16, others: usize) -> Impostor {
             Fate::text(&format!("*2\r\n+127.0.0.1\r\n+{port}\r\n"))
         }
         [b"SENTINEL", b"SENTINELS", ..] => {
-            let mut all = format!("*{others}\r\n");
-            for other in 0..others {
+            let mut all = format!("*{count}\r\n");
+            for other in 0..count {
                 all += &format!(
                     "%3\r\n+runid\r\n+{other}\r\n+ip\r\n+127.0.0.1\r\n+port\r\n+{}\r\n",
                     1 + other % 1000
@@ -183,8 +183,8 @@ async fn sentinel(port: u16, others: usize) -> Impostor {
 }
 
 #[tokio::test]
-async fn a_sentinel_that_names_a_stranger_or_a_crowd_has_its_limits() {
-    // It answers everything with OK, also what its role is.
+async fn a_hostile_sentinel_causes_a_bounded_number_of_connections() {
+    // The impostor answers `OK` to everything, `ROLE` included.
     let stranger = Impostor::start(None, |_| Fate::Pass).await;
     let sentinel = sentinel(stranger.address.port(), 50_000).await;
     let url = format!("redis-sentinel://{}/mymaster", sentinel.address);
@@ -209,7 +209,7 @@ async fn a_sentinel_that_names_a_stranger_or_a_crowd_has_its_limits() {
         .await
         .unwrap_err();
     assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
-    // Where a list of 50,000 takes too long to be read, it is asked for anew once a second.
+    // The client takes too long to read a list of 50,000 entries, and asks for it once a second.
     let most = 4 + began.elapsed().as_secs() as usize;
     let connections = sentinel.connections();
     assert!(connections <= most, "{connections} of {most}");

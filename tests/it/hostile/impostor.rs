@@ -1,4 +1,4 @@
-//! A server that answers as a test wants it to, with a real one behind it or with none.
+//! A server that sends the replies that a test wants, with or without a real server behind it.
 
 use std::{
     net::{Ipv4Addr, SocketAddr},
@@ -15,10 +15,10 @@ use tokio::{
     task::JoinHandle,
 };
 
-/// What becomes of a command.
+/// The reply to a command.
 pub enum Fate {
     Answer(Vec<u8>),
-    /// The real server answers, or one that knows the handshake and little else.
+    /// The real server answers. Without one, a fixed reply completes the handshake.
     Pass,
     HangUp,
 }
@@ -44,7 +44,8 @@ impl Drop for Impostor {
 type Decide = dyn Fn(&[&[u8]]) -> Fate + Send + Sync;
 
 impl Impostor {
-    /// `decide` sees the words of each command. The real server, if there is one, listens at `upstream`.
+    /// `decide` receives the words of each command. `upstream` is the port of the real server, if
+    /// there is one.
     pub async fn start(
         upstream: Option<u16>,
         decide: impl Fn(&[&[u8]]) -> Fate + Send + Sync + 'static,
@@ -54,7 +55,7 @@ impl Impostor {
         let connections = Arc::new(AtomicUsize::new(0));
         let (count, decide) = (connections.clone(), Arc::new(decide));
         let accepting = tokio::spawn(async move {
-            // Dropped with this task, they end with it.
+            // The connections end with this task.
             let mut serving = tokio::task::JoinSet::new();
             while let Ok((client, _)) = listener.accept().await {
                 count.fetch_add(1, Ordering::SeqCst);
@@ -73,7 +74,7 @@ impl Impostor {
         format!("redis://{}", self.address)
     }
 
-    /// How many connections there have been.
+    /// How many connections were accepted.
     pub fn connections(&self) -> usize {
         self.connections.load(Ordering::SeqCst)
     }
@@ -122,7 +123,7 @@ async fn next(stream: &mut TcpStream, frames: &mut Frames) -> Option<Vec<u8>> {
     }
 }
 
-/// What a server answers to what every client begins with.
+/// The replies to the first commands of every client.
 fn small_talk(command: &[&[u8]]) -> Vec<u8> {
     match command {
         [b"HELLO", ..] => b"%1\r\n+server\r\n+redis\r\n".to_vec(),

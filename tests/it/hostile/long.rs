@@ -1,4 +1,4 @@
-//! What many names, waits and clients leave behind: nothing. `make soak` sets `LONG` and plays them at length.
+//! Many names, waits and clients leave nothing behind. `make soak` sets `LONG` for long runs.
 
 use std::time::Duration;
 
@@ -8,14 +8,14 @@ use tokio::{task::JoinSet, time::Instant};
 
 use super::{SOON, memory};
 
-/// Tasks at a time.
+/// Tasks that run at the same time.
 const AT_ONCE: usize = 64;
 
 pub fn is_long() -> bool {
     std::env::var_os("LONG").is_some()
 }
 
-/// How often something is done, in a short run and in a long one.
+/// The number of repetitions in a short run and in a long one.
 fn times(short: usize, long: usize) -> usize {
     if is_long() { long } else { short }
 }
@@ -24,8 +24,8 @@ pub fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
 }
 
-/// Does `one` with each number, many at a time, and says what is left of memory and descriptors after that. The first tenth
-/// is not counted: tables grow to their size.
+/// Runs `one` with each number, many at a time, and prints what memory and descriptors have grown
+/// by. The first tenth is not counted, because tables grow to their size.
 async fn leaves_nothing<F: Future<Output = ()> + Send + 'static>(
     what: &str,
     count: usize,
@@ -53,7 +53,7 @@ async fn leaves_nothing<F: Future<Output = ()> + Send + 'static>(
         descriptors(),
         before.1,
     );
-    // In a short run other tests are in this process, too.
+    // In a short run other tests share this process.
     if is_long() {
         assert!(grown <= 32, "{what}: {grown} MiB");
         assert!(descriptors() <= before.1 + 4, "{what}");
@@ -81,9 +81,9 @@ async fn contended_names_leave_nothing() {
     let other = LockClient::connect(&server.url()).await.unwrap();
     leaves_nothing("contended names", times(500, 200_000), |number| {
         let lock = client.reentrant_lock(format!("name:{number}"));
-        let theirs = other.reentrant_lock(format!("name:{number}"));
+        let held = other.reentrant_lock(format!("name:{number}"));
         async move {
-            let guard = theirs.lock().await.unwrap();
+            let guard = held.lock().await.unwrap();
             let busy = lock.owned_by(&Owner::new());
             let waiting = tokio::spawn(async move { busy.lock().await.map(drop) });
             tokio::task::yield_now().await;
@@ -114,7 +114,7 @@ async fn clients_leave_nothing() {
             let _ = lock.lock().await.unwrap().unlock().await.unwrap();
             match number % 2 {
                 0 => drop(client.shutdown().await),
-                // Dropped, it ends all the same.
+                // A dropped client ends too.
                 _ => tokio::time::sleep(Duration::from_millis(1)).await,
             }
         }

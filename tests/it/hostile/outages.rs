@@ -1,4 +1,4 @@
-//! What a client costs while its server is down.
+//! The cost of a client while its server is down.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use super::{
     memory,
 };
 
-/// Attempts at a port where every connection is closed at once.
+/// Counts the attempts at a port where every connection is closed at once.
 async fn attempts_at(port: u16, time: Duration) -> usize {
     let listener = TcpListener::bind(("127.0.0.1", port)).await.unwrap();
     let mut attempts = 0;
@@ -26,9 +26,10 @@ async fn attempts_at(port: u16, time: Duration) -> usize {
     attempts
 }
 
-/// Twelve seconds, in which the leases end; with `LONG` a minute, and memory is measured too.
+/// The outage lasts 12 s, longer than the leases. With `LONG` it lasts a minute, and memory is
+/// checked too.
 #[tokio::test]
-async fn an_outage_is_logged_and_attempted_in_measure_whatever_is_held_and_waited_for() {
+async fn an_outage_bounds_log_lines_and_connection_attempts() {
     let seconds = if is_long() { 60 } else { 12 };
     let (lines, _keep) = Lines::keep_from(tracing::Level::INFO);
     let server = Server::start().await;
@@ -53,7 +54,7 @@ async fn an_outage_is_logged_and_attempted_in_measure_whatever_is_held_and_waite
             .len()
             == 200
     };
-    eventually("all wait", SOON, subscribed).await;
+    eventually("all waiters subscribe", SOON, subscribed).await;
     let port = server.port();
     let before = (memory(), descriptors());
     server.kill();
@@ -74,7 +75,7 @@ async fn an_outage_is_logged_and_attempted_in_measure_whatever_is_held_and_waite
     server.restart().await;
     drop(guards);
     let again = async || lines.with("connected to Redis again").len() == 2;
-    let over = eventually("that it is over is logged", SOON, again);
+    let over = eventually("both recoveries are logged", SOON, again);
     tokio::select! {
         () = over => {}
         () = tokio::time::sleep(SOON / 2) => panic!("{:#?}", lines.with("")),
@@ -96,17 +97,17 @@ async fn an_outage_is_logged_and_attempted_in_measure_whatever_is_held_and_waite
         during.1,
         after.1,
     );
-    // In a short run other tests are in this process, too.
+    // In a short run other tests share this process.
     if is_long() {
-        // The allocator may keep a few pages that the first loss of 200 holds took.
+        // The allocator may keep a few pages from the first loss of 200 holds.
         assert!(after.0 <= before.0 * 11 / 10 + (4 << 20));
         assert!(after.1 <= before.1 + 4);
     }
 }
 
-/// It was 9,600 lines in 4 s: each renewal of each hold was refused, and said so.
+/// Each hold once logged each refused renewal: 9,600 lines in 4 s.
 #[tokio::test]
-async fn refused_renewals_of_many_holds_are_logged_in_measure() {
+async fn refused_renewals_of_many_holds_bound_the_log_lines() {
     let (lines, _keep) = Lines::keep_from(tracing::Level::INFO);
     let server = Server::start().await;
     let mut config = Config::default();
@@ -121,14 +122,14 @@ async fn refused_renewals_of_many_holds_are_logged_in_measure() {
     let refuse = ["CONFIG", "SET", "min-replicas-to-write", "1"];
     let () = server.command(&refuse).await;
     let lost = async || guards.iter().all(|guard| guard.is_lost());
-    eventually("the leases end", SOON, lost).await;
+    eventually("the leases expire", SOON, lost).await;
     let logged = lines.with("");
     assert!(!lines.with("a hold was lost").is_empty(), "{logged:#?}");
     assert!(logged.len() <= 10, "{logged:#?}");
 }
 
 #[tokio::test]
-async fn calls_given_up_in_an_outage_take_no_memory() {
+async fn calls_that_time_out_in_an_outage_take_no_memory() {
     let server = Server::start().await;
     let mut config = Config::default();
     config.command_wait = Duration::from_millis(50);
@@ -156,7 +157,7 @@ async fn calls_given_up_in_an_outage_take_no_memory() {
     let lock = client.reentrant_lock("after");
     let guard = super::within(lock.lock()).await.unwrap();
     let _ = guard.unlock().await;
-    // What was given up is not done after the outage: it was a thousand calls a second.
+    // A call that timed out is not sent after the outage. The tasks made a thousand calls a second.
     let calls = server.calls().await;
     let scripts: u64 = ["eval", "evalsha"]
         .iter()
@@ -165,12 +166,12 @@ async fn calls_given_up_in_an_outage_take_no_memory() {
     assert!(scripts < 100, "{calls:?}");
     let after = memory();
     println!(
-        "100 tasks that give up for {seconds} s: RSS {} KiB, {} KiB more in the outage, {} KiB after it",
+        "100 tasks whose calls time out for {seconds} s: RSS {} KiB, {} KiB more in the outage, {} KiB after it",
         early >> 10,
         grown >> 10,
         after >> 10
     );
-    // Other tests run in this process: the limit is theirs, what was seen before is 90 MB.
+    // Other tests run in this process, so the limit allows for their memory. A leak once took 90 MB.
     assert!(grown < 48 << 20, "{grown} bytes in {seconds} s");
     if is_long() {
         assert!(after <= early * 11 / 10);

@@ -1,16 +1,17 @@
-//! What the server has to do for a release, by how many read.
+//! The server's cost of a release, by the number of readers.
 
 use super::Shelf;
 
 const READERS: [u32; 3] = [10, 1_000, 5_000];
 const ROUNDS: usize = 200;
 
-/// What the release of a reader takes beside so many more, in microseconds of the server: the median.
-async fn release_beside(others: u32) -> f64 {
+/// The median time of a reader's release beside this many further readers, in microseconds of the
+/// server.
+async fn release_beside(readers: u32) -> f64 {
     let shelf = Shelf::new().await;
     let server = &shelf.witness.server;
     let mut admin = server.admin().await;
-    for threads in (0..others).collect::<Vec<_>>().chunks(1_000) {
+    for threads in (0..readers).collect::<Vec<_>>().chunks(1_000) {
         let mut pipe = redis::pipe();
         for thread in threads {
             let owner = format!("33333333-3333-4333-8333-333333333333:{thread}");
@@ -22,7 +23,7 @@ async fn release_beside(others: u32) -> f64 {
         let () = pipe.query_async(&mut admin).await.unwrap();
     }
     let lock = shelf.lock(&shelf.witness.a_client().await);
-    // The server knows the scripts from here on.
+    // From now on the server caches the scripts.
     let first = lock.read().lock().await.unwrap();
     first.unlock().await.unwrap();
     for (setting, value) in [
@@ -38,7 +39,7 @@ async fn release_beside(others: u32) -> f64 {
     }
     let log: Vec<(u64, u64, u64, Vec<String>, String, String)> =
         server.command(&["SLOWLOG", "GET", "-1"]).await;
-    // Of the two scripts only the release has a channel to tell.
+    // Only the release script has a channel among its arguments.
     let releases = log.iter().filter(|entry| {
         entry.3[0] == "EVALSHA" && entry.3.iter().any(|word| *word == shelf.channel())
     });
@@ -48,12 +49,12 @@ async fn release_beside(others: u32) -> f64 {
     micros[micros.len() / 2] as f64
 }
 
-/// Every reader's release used to look at all the rest: 10 us beside 10 of them, 521 us beside 5,000.
+/// Each release once looked at all other readers: 10 us beside 10 of them, 521 us beside 5,000.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_release_costs_as_much_beside_many_readers_as_beside_a_few() {
     let mut costs = Vec::new();
-    for others in READERS {
-        costs.push(release_beside(others).await);
+    for readers in READERS {
+        costs.push(release_beside(readers).await);
     }
     println!("{costs:?} us beside {READERS:?} readers");
     assert!(costs[2] <= 3.0 * costs[0], "{costs:?} us");

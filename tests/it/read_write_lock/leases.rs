@@ -1,4 +1,4 @@
-//! Until when each hold counts: neither side shortens or stops the other's time.
+//! The lease of each hold: neither side shortens or stops the other's.
 
 use std::time::Duration;
 
@@ -11,12 +11,12 @@ use crate::witness::{SOON, always, done, let_pass, only_messages, watched};
 const MINUTE: Duration = Duration::from_secs(60);
 const SHORT: Duration = Duration::from_secs(5);
 
-/// What is left of a minute, a moment later.
+/// The rest of a minute, shortly after.
 fn is_about_a_minute(left: i64) -> bool {
     left > 30_000 && left <= 60_000
 }
 
-/// Redisson sets what is left of a 60 s write hold to the 4.9 s of the read hold inside (seen).
+/// Redisson cuts a 60 s write hold to the 4.9 s of the inner read hold (measured).
 #[tokio::test]
 async fn p_rw1_a_nested_read_release_leaves_the_write_hold_its_time() {
     let shelf = Shelf::new().await;
@@ -42,7 +42,7 @@ async fn p_rw1_a_nested_read_release_leaves_the_write_hold_its_time() {
     shelf.witness.nothing_left().await;
 }
 
-/// The other way round: an inner write release does not cut what the owner reads by.
+/// The reverse: an inner write release does not cut the lease of the owner's read hold.
 #[tokio::test]
 async fn p_rw1_a_write_release_leaves_the_read_hold_its_time() {
     let shelf = Shelf::new().await;
@@ -76,7 +76,7 @@ async fn p_rw1_a_write_release_leaves_the_read_hold_its_time() {
     shelf.witness.nothing_left().await;
 }
 
-/// Redisson adds each lease to what is left: 30, 60, 90 s (seen).
+/// Redisson adds each lease to the rest: 30, 60, 90 s (measured).
 #[tokio::test]
 async fn p_rw2_entering_again_to_write_adds_nothing_up() {
     let shelf = Shelf::new().await;
@@ -88,7 +88,7 @@ async fn p_rw2_entering_again_to_write_adds_nothing_up() {
         assert!(is_about_a_minute(left), "{left} with {holds} holds");
     }
     let longer = lock.write().with_lease(2 * MINUTE).lock().await.unwrap();
-    assert!(shelf.pttl().await > 90_000, "a longer one counts in full");
+    assert!(shelf.pttl().await > 90_000, "a longer lease counts in full");
     assert_eq!(longer.unlock().await, Ok(Released::StillHeld { holds: 4 }));
     assert!(is_about_a_minute(shelf.pttl().await));
     for guard in guards {
@@ -97,7 +97,7 @@ async fn p_rw2_entering_again_to_write_adds_nothing_up() {
     shelf.witness.nothing_left().await;
 }
 
-/// Since 3.44.0 Redisson stops renewing the write hold then, which is over after one lease (seen).
+/// Since 3.44.0 Redisson stops to renew the write hold here, which ends after one lease (measured).
 #[tokio::test]
 async fn p_r3_a_nested_read_release_does_not_stop_the_write_holds_renewal() {
     let shelf = Shelf::new().await;
@@ -114,7 +114,7 @@ async fn p_r3_a_nested_read_release_does_not_stop_the_write_holds_renewal() {
     shelf.witness.nothing_left().await;
 }
 
-/// Each side is renewed by itself: with both held, after either's release, and after a downgrade.
+/// Each side is renewed on its own: with both held, after either's release, and after a downgrade.
 #[tokio::test]
 async fn p_r3_both_sides_are_renewed_by_themselves() {
     let shelf = Shelf::new().await;
@@ -129,18 +129,18 @@ async fn p_r3_both_sides_are_renewed_by_themselves() {
     })
     .await;
     assert_eq!(writing.unlock().await, Ok(Released::Fully));
-    always("it reads on", 2 * lease, async || {
+    always("the read hold goes on", 2 * lease, async || {
         !reading.is_lost() && shelf.witness.exists(&marker).await && !shelf.is_free().await
     })
     .await;
     assert_eq!(reading.unlock().await, Ok(Released::Fully));
     shelf.witness.server.reset_calls().await;
     let_pass(lease).await;
-    assert_eq!(shelf.witness.scripts().await, 0, "something is renewed");
+    assert_eq!(shelf.witness.scripts().await, 0, "a hold is still renewed");
     shelf.witness.nothing_left().await;
 }
 
-/// Redisson 3.8.1 to 4.3.1 renew every reader's marker, dead ones' too.
+/// Redisson 3.8.1 to 4.3.1 renews every reader's marker, also that of a dead reader.
 #[tokio::test]
 async fn p_r7_a_renewal_keeps_no_other_reader_alive() {
     let shelf = Shelf::new().await;
@@ -150,17 +150,17 @@ async fn p_r7_a_renewal_keeps_no_other_reader_alive() {
     let dead = shelf.java_reads(1, 1500).await;
     let marker = shelf.marker(&dead, 1);
     assert!(shelf.witness.exists(&marker).await);
-    eventually("the dead one's marker is over", SOON, async || {
+    eventually("the dead reader's marker has expired", SOON, async || {
         !shelf.witness.exists(&marker).await
     })
     .await;
     assert!(!reading.is_lost());
     assert_eq!(reading.unlock().await, Ok(Released::Fully));
-    assert!(shelf.is_free().await, "a dead reader keeps it");
+    assert!(shelf.is_free().await, "a dead reader keeps the lock");
     shelf.witness.nothing_left().await;
 }
 
-/// A reader that died among live ones: the writer is in within that reader's lease, and no sooner.
+/// A dead reader among live ones keeps a writer out until its lease ends, and no longer.
 #[tokio::test]
 async fn p_rw5_a_dead_reader_keeps_a_writer_out_for_its_lease_at_most() {
     let shelf = Shelf::new().await;
@@ -169,21 +169,22 @@ async fn p_rw5_a_dead_reader_keeps_a_writer_out_for_its_lease_at_most() {
     let writer = shelf.lock(&shelf.witness.a_client().await);
     let dead = shelf.java_reads(1, 3000).await;
     let until = shelf.witness.now().await + shelf.witness.pttl(&shelf.marker(&dead, 1)).await;
-    // The live one is renewed in the meantime, by which the dead one's time gets no longer.
+    // The live reader's renewals do not lengthen the dead reader's lease.
     let_pass(Duration::from_millis(1500)).await;
     assert!(!reading.is_lost());
     assert_eq!(reading.unlock().await, Ok(Released::Fully));
     let left = shelf.pttl().await;
     assert!((1..=1500).contains(&left), "{left} ms are left");
     let writing = tokio::time::timeout(SOON, writer.write().lock()).await;
-    let writing = writing.expect("the dead reader's time is over").unwrap();
+    let writing = writing.expect("the dead reader's lease has ended").unwrap();
     let now = shelf.witness.now().await;
     assert!(now >= until - 5, "{} ms too early", until - now);
     assert_eq!(writing.unlock().await, Ok(Released::Fully));
     shelf.witness.nothing_left().await;
 }
 
-/// Readers with and without a lease, of two clients: what one has left neither cuts nor lengthens the other's.
+/// Readers of two clients, with and without a fixed lease: a release neither cuts nor lengthens
+/// another reader's lease.
 #[tokio::test]
 async fn a_reader_that_leaves_cuts_no_other_lease() {
     let shelf = Shelf::new().await;
@@ -203,8 +204,8 @@ async fn a_reader_that_leaves_cuts_no_other_lease() {
     shelf.witness.nothing_left().await;
 }
 
-/// No message follows a lease that runs out, so a waiter must know when that is: Redisson's waiters count on the lease
-/// that they heard of when they were refused.
+/// No message follows a lease that expires. A waiter relies on the lease that its refusal reported,
+/// so a release that leaves only shorter leases is published.
 #[tokio::test]
 async fn a_waiter_is_notified_when_only_shorter_leases_are_left() {
     let shelf = Shelf::new().await;
@@ -219,13 +220,13 @@ async fn a_waiter_is_notified_when_only_shorter_leases_are_left() {
     shelf.witness.have_run(2).await;
     shelf.witness.has_a_subscriber(&shelf.channel()).await;
     assert_eq!(long.unlock().await, Ok(Released::Fully));
-    let writing = done("the shorter lease is over", writer).await.unwrap();
+    let writing = done("the shorter lease ends", writer).await.unwrap();
     assert!(short.is_lost());
     assert_eq!(writing.unlock().await, Ok(Released::Fully));
     shelf.witness.nothing_left().await;
 }
 
-/// A fixed lease inside a write hold ends by itself, and the write hold goes on.
+/// A fixed read lease inside a write hold expires alone, and the write hold goes on.
 #[tokio::test]
 async fn a_read_lease_that_runs_out_inside_a_write_hold_ends_alone() {
     let shelf = Shelf::new().await;
@@ -244,7 +245,7 @@ async fn a_read_lease_that_runs_out_inside_a_write_hold_ends_alone() {
     shelf.witness.nothing_left().await;
 }
 
-/// One that ran out is not carried on by a downgrade: no reader is left.
+/// A downgrade does not continue an expired read lease: no reader is left.
 #[tokio::test]
 async fn a_read_lease_that_ran_out_does_not_outlive_the_write_hold() {
     let shelf = Shelf::new().await;
@@ -258,22 +259,25 @@ async fn a_read_lease_that_ran_out_does_not_outlive_the_write_hold() {
             .ask::<Vec<String>>(&["KEYS", "*:rwlock_timeout:*"])
             .await
     };
-    eventually("its time is over", SOON, async || marker().await.is_empty()).await;
+    eventually("the read lease has expired", SOON, async || {
+        marker().await.is_empty()
+    })
+    .await;
     assert!(reading.is_lost());
     assert_eq!(writing.unlock().await, Ok(Released::Fully));
-    assert!(shelf.is_free().await, "a hold that is over keeps it");
+    assert!(shelf.is_free().await, "an expired hold keeps the lock");
     shelf.witness.nothing_left().await;
 }
 
-/// The key of both sides lives as long as the longer of them: what the clock has ended is taken away by hand. Found by
-/// the histories, as a lock that was held by none and taken by none.
+/// The key of both sides lives as long as the longer lease, so an expired hold must be removed by a
+/// script. The histories found a lock that no owner had and none could acquire.
 #[tokio::test]
 async fn a_write_hold_that_ran_out_does_not_live_on_by_a_read_hold() {
     let shelf = Shelf::new().await;
     let lock = shelf.lock(&shelf.witness.a_client().await);
     let other = shelf.lock(&shelf.witness.a_client().await);
     let brief = Duration::from_millis(300);
-    // The read hold may end before the write hold does, or go on after it.
+    // The read hold may end before the write hold's lease, or after it.
     for reads_on in [false, true] {
         let writing = lock.write().with_lease(brief).lock().await.unwrap();
         let reading = lock.read().with_lease(MINUTE).lock().await.unwrap();
@@ -286,7 +290,7 @@ async fn a_write_hold_that_ran_out_does_not_live_on_by_a_read_hold() {
         };
         assert_eq!(writing.lost().await, LostReason::Expired);
         let entered = other.read().try_lock_for(SOON).await.unwrap();
-        let entered = entered.expect("no owner writes any more");
+        let entered = entered.expect("the write hold has ended");
         assert_eq!(entered.unlock().await, Ok(Released::Fully));
         if let Some(reading) = kept {
             assert_eq!(reading.unlock().await, Ok(Released::Fully));

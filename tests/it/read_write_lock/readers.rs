@@ -1,4 +1,4 @@
-//! Many readers: how they enter, how many holds they may have, and what they find when a peer has taken their lock away.
+//! Many readers: how they acquire the lock, the limit of their holds, and losses that peers cause.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 use super::{Shelf, entry};
 use crate::witness::{SOON, only_messages, watched};
 
-/// With one message, all waiters of this process and of other ones.
+/// One message admits all waiting readers of several processes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn all_waiting_readers_enter_when_a_writer_leaves() {
     let shelf = Shelf::new().await;
@@ -26,11 +26,11 @@ async fn all_waiting_readers_enter_when_a_writer_leaves() {
         }
     }
     let tried = async || shelf.witness.ran(&["pttl"]).await >= 40;
-    eventually("they are parked", SOON, tried).await;
+    eventually("the readers are parked", SOON, tried).await;
     assert_eq!(writing.unlock().await, Ok(Released::Fully));
-    // All are inside at the same time.
+    // All readers hold the lock at the same time.
     let guards = tokio::time::timeout(SOON, readers.join_all()).await;
-    let guards = guards.expect("all enter");
+    let guards = guards.expect("all readers acquire the lock");
     let fields: u64 = shelf.witness.ask(&["HLEN", &shelf.name]).await;
     assert_eq!(fields, 21);
     for guard in guards {
@@ -39,7 +39,7 @@ async fn all_waiting_readers_enter_when_a_writer_leaves() {
     shelf.witness.nothing_left().await;
 }
 
-/// The same without a message: a writer that died.
+/// The same without a message: the writer died.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn all_waiting_readers_enter_when_a_writers_lease_runs_out() {
     let shelf = Shelf::new().await;
@@ -53,13 +53,13 @@ async fn all_waiting_readers_enter_when_a_writers_lease_runs_out() {
         readers.spawn(async move { read.lock().await });
     }
     let guards = tokio::time::timeout(Duration::from_secs(4), readers.join_all()).await;
-    for guard in guards.expect("one after the other passes it on, without a poll floor each") {
+    for guard in guards.expect("the readers follow each other without a poll") {
         let _ = guard.unwrap().unlock().await.unwrap();
     }
     shelf.witness.nothing_left().await;
 }
 
-/// The last reader that leaves lets a writer in, of this process and of another.
+/// The last reader's release wakes a writer, of the same process or of another.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_last_reader_lets_a_writer_in() {
     let shelf = Shelf::new().await;
@@ -89,7 +89,8 @@ async fn the_last_reader_lets_a_writer_in() {
     shelf.witness.nothing_left().await;
 }
 
-/// Redisson looks at every marker of a count at each release: 775 ms of blocked server at 1,000,000 (seen).
+/// Each release of Redisson reads every marker of a count: 775 ms of the server at 1,000,000
+/// (measured).
 #[tokio::test]
 async fn p_rw6_one_owner_has_a_thousand_read_holds_at_most() {
     let shelf = Shelf::new().await;
@@ -106,18 +107,18 @@ async fn p_rw6_one_owner_has_a_thousand_read_holds_at_most() {
         let most = matches!(&refused, Err(Error::TooManyHolds { most: 1000, .. }));
         assert!(most, "{refused:?}");
     }
-    // The rest have their own.
+    // Other owners have their own limit.
     let other = lock.read().owned_by(&Owner::new()).lock().await.unwrap();
     drop(guards.pop());
-    guards.push(lock.read().lock().await.expect("one is free again"));
+    guards.push(lock.read().lock().await.expect("a hold is available again"));
     drop(guards);
     assert_eq!(other.unlock().await, Ok(Released::Fully));
     shelf.witness.nothing_left().await;
 }
 
-/// Another's count may be anything.
+/// Another owner's count may have any value.
 #[tokio::test]
-async fn p_rw6_a_strangers_count_costs_no_more() {
+async fn p_rw6_another_owners_count_costs_no_more() {
     let shelf = Shelf::new().await;
     let lock = shelf.lock(&shelf.witness.a_client().await);
     let reading = lock.read().lock().await.unwrap();
@@ -135,23 +136,23 @@ async fn p_rw6_a_strangers_count_costs_no_more() {
     shelf.witness.server.reset_calls().await;
     assert_eq!(reading.unlock().await, Ok(Released::Fully));
     let looks = shelf.witness.ran(&["pttl"]).await;
-    assert!(looks <= 1100, "{looks} markers were looked at");
-    assert!(shelf.is_free().await, "no owner reads any more");
+    assert!(looks <= 1100, "{looks} markers were read");
+    assert!(shelf.is_free().await, "no reader is left");
 }
 
-/// Peers from 3.44 to 3.52 delete the hash under other readers whose markers they do not find (seen).
+/// Redisson 3.44 to 3.52 deletes the hash under readers whose markers it does not find (measured).
 #[tokio::test]
 async fn p_rw4_a_reader_whose_field_is_gone_loses_its_hold() {
     let shelf = Shelf::new().await;
     let lease = Duration::from_secs(1);
     let client = shelf.witness.client(watched(lease)).await;
     let lock = shelf.lock(&client);
-    // At its renewal.
+    // The renewal reports the loss.
     let reading = lock.read().lock().await.unwrap();
     let () = shelf.witness.ask(&["DEL", &shelf.name]).await;
     let lost = tokio::time::timeout(SOON, reading.lost()).await;
     assert_eq!(lost.expect("the loss is reported"), LostReason::Gone);
-    // At its release, with another reader inside.
+    // The release reports the loss, with another reader inside.
     let lock = shelf.lock(&shelf.witness.a_client().await);
     let owner = Owner::new();
     let reading = lock.read().owned_by(&owner).lock().await.unwrap();
@@ -160,10 +161,11 @@ async fn p_rw4_a_reader_whose_field_is_gone_loses_its_hold() {
     let gone = reading.unlock().await;
     assert!(matches!(gone, Err(Error::Lost { .. })), "{gone:?}");
     let count: u32 = shelf.witness.ask(&["HGET", &shelf.name, &other]).await;
-    assert_eq!(count, 1, "the other one reads on");
+    assert_eq!(count, 1, "the other reader is still there");
 }
 
-/// The marker of a live reader is gone, its field is not: it has lost its lease by what other clients can see.
+/// The marker of a live reader is gone, and its field is not. For other clients its lease has
+/// ended.
 #[tokio::test]
 async fn p_rw4_a_reader_without_its_marker_loses_its_hold() {
     let shelf = Shelf::new().await;
@@ -182,7 +184,7 @@ async fn p_rw4_a_reader_without_its_marker_loses_its_hold() {
     assert!(shelf.is_free().await);
 }
 
-/// A writer is kept out by readers that live, not by one that is dead, however many come and go.
+/// Live readers keep a writer out, a dead one does not, however many come and go.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_dead_reader_does_not_starve_writers() {
     let shelf = Shelf::new().await;
@@ -190,7 +192,7 @@ async fn a_dead_reader_does_not_starve_writers() {
     shelf.java_reads(1, 1000).await;
     let write = shelf.lock(&client).write().owned_by(&Owner::new());
     let writer = tokio::spawn(async move { write.lock().await });
-    // Readers one after the other, with moments between them in which none lives.
+    // Readers follow each other, with moments without a live one.
     let lock = shelf.lock(&client);
     let readers = tokio::spawn(async move {
         loop {
@@ -198,7 +200,7 @@ async fn a_dead_reader_does_not_starve_writers() {
             let _ = read.lock().await.unwrap().unlock().await.unwrap();
         }
     });
-    let writing = crate::witness::done("the writer gets in", writer).await;
+    let writing = crate::witness::done("the writer acquires the lock", writer).await;
     let _ = writing.unwrap().unlock().await.unwrap();
     readers.abort();
 }

@@ -1,4 +1,4 @@
-//! From one side to the other: re-entry of both, downgrade, upgrade.
+//! Changes of the side: re-entry of both, downgrade, upgrade.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 use super::{Shelf, me};
 use crate::witness::{Listener, SOON, connect, done, only_messages, watched};
 
-/// Counts of both sides, here and on the server, in any order of their ends.
+/// The hold counts of both sides, in the client and on the server, in any order of their ends.
 #[tokio::test]
 async fn both_sides_are_entered_again_and_left_in_any_order() {
     let shelf = Shelf::new().await;
@@ -54,7 +54,7 @@ async fn both_sides_are_entered_again_and_left_in_any_order() {
     }
 }
 
-/// Redisson does not announce a downgrade (seen: 0 messages): waiting readers sleep on.
+/// Redisson publishes nothing at a downgrade (measured), and waiting readers sleep on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn p_w10_a_downgrade_lets_waiting_readers_in() {
     let shelf = Shelf::new().await;
@@ -74,12 +74,12 @@ async fn p_w10_a_downgrade_lets_waiting_readers_in() {
     assert_eq!(listener.messages().await, ["1"]);
     drop(listener);
     let guards = tokio::time::timeout(SOON, readers.join_all()).await;
-    let guards = guards.expect("they are told");
+    let guards = guards.expect("a message wakes the readers");
     assert_eq!(shelf.mode().await.as_deref(), Some("read"));
     for guard in guards {
         let _ = guard.unwrap().unlock().await.unwrap();
     }
-    // The last of them tells, as a plain one does.
+    // The last read release publishes a message, as usual.
     let mut listener = Listener::on(&shelf.witness, &shelf.channel()).await;
     assert_eq!(reading.unlock().await, Ok(Released::Fully));
     assert_eq!(listener.messages().await, ["0"]);
@@ -100,7 +100,10 @@ async fn a_downgrade_lets_no_writer_in() {
         let reading = lock.read().lock().await.unwrap();
         assert_eq!(writing.unlock().await, Ok(Released::Fully));
         let again = lock.read().lock().await.unwrap();
-        assert!(!writer.is_finished(), "it writes while we read");
+        assert!(
+            !writer.is_finished(),
+            "the writer acquired the lock beside a reader"
+        );
         assert!(!reading.is_lost() && !again.is_lost());
         assert_eq!(again.unlock().await, Ok(Released::StillHeld { holds: 1 }));
         assert_eq!(reading.unlock().await, Ok(Released::Fully));
@@ -114,7 +117,7 @@ async fn a_downgrade_lets_no_writer_in() {
     shelf.witness.nothing_left().await;
 }
 
-/// Redisson's upgrade waits for itself for ever.
+/// In Redisson an upgrade waits for itself for ever.
 #[tokio::test]
 async fn p_rw3_an_upgrade_is_refused_at_once() {
     let shelf = Shelf::new().await;
@@ -134,18 +137,14 @@ async fn p_rw3_an_upgrade_is_refused_at_once() {
             "{refused:?}"
         );
     }
-    assert_eq!(
-        shelf.witness.scripts().await,
-        0,
-        "the server need not be asked"
-    );
-    // Neither other owners nor a reader inside a write hold are meant.
+    assert_eq!(shelf.witness.scripts().await, 0, "no request is needed");
+    // Other owners are refused as usual, and a reader inside a write hold may write again.
     let other = lock.write().owned_by(&Owner::new()).try_lock().await;
     assert!(other.unwrap().is_none());
     assert_eq!(reading.unlock().await, Ok(Released::Fully));
     let writing = lock.write().lock().await.unwrap();
     let reading = lock.read().lock().await.unwrap();
-    let again = lock.write().lock().await.expect("it writes already");
+    let again = lock.write().lock().await.expect("the owner writes already");
     assert_eq!(writing.unlock().await, Ok(Released::StillHeld { holds: 1 }));
     assert_eq!(again.unlock().await, Ok(Released::Fully));
     let refused = lock.write().try_lock().await.map(drop);
@@ -157,11 +156,11 @@ async fn p_rw3_an_upgrade_is_refused_at_once() {
     shelf.witness.nothing_left().await;
 }
 
-/// A read guard that was just dropped, leaked and unlocked, or lost, does not stand in the way.
+/// A read hold that was just dropped, unlocked after a leak, or lost, is no obstacle.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn p_rw3_a_read_hold_that_has_ended_is_no_deadlock() {
     let shelf = Shelf::new().await;
-    // What is forced open leaves the markers of its readers to their leases.
+    // `force_unlock` leaves the markers of readers until their leases end.
     let client = shelf.witness.client(watched(Duration::from_secs(3))).await;
     let lock = shelf.lock(&client);
     for round in 0..100 {
@@ -172,7 +171,7 @@ async fn p_rw3_a_read_hold_that_has_ended_is_no_deadlock() {
             let tried = lock.write().try_lock().await;
             tried.map(|guard| guard.expect("the lock is free"))
         };
-        drop(writing.expect("it reads no more"));
+        drop(writing.expect("the owner no longer reads"));
     }
     lock.read().lock().await.unwrap().leak();
     let refused = lock.write().try_lock().await.map(drop);
@@ -195,7 +194,8 @@ async fn p_rw3_a_read_hold_that_has_ended_is_no_deadlock() {
     shelf.witness.nothing_left().await;
 }
 
-/// A read release whose answer is lost, and a write at once: the owner does not meet its own read hold.
+/// The reply of a read release is lost, and the owner writes at once. Its own read hold is no
+/// obstacle.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lost_answers_on_one_side_do_not_harm_the_other() {
     let shelf = Shelf::new().await;
@@ -229,7 +229,7 @@ async fn lost_answers_on_one_side_do_not_harm_the_other() {
     shelf.witness.nothing_left().await;
 }
 
-/// Force unlock concerns its own side, and those of the owner that go with it.
+/// `force_unlock` ends its own side, and the holds of the same owner that depend on it.
 #[tokio::test]
 async fn forcing_one_side_leaves_the_other() {
     let shelf = Shelf::new().await;

@@ -1,4 +1,5 @@
-//! The page's commands are those that the scripts name, kind by kind: also where no test comes by.
+//! The commands on the page are those in the scripts of each kind, whether or not another test
+//! reaches them.
 
 use std::{collections::BTreeSet, fs};
 
@@ -75,7 +76,8 @@ const KINDS: [&str; 13] = [
     "holders",
 ];
 
-/// The commands that a script calls, in lower case. `PUBLISH` is a local of `batch.lua`, as clusters have another.
+/// The commands that a script calls, in lower case. `PUBLISH` is a local variable of `batch.lua`,
+/// because clusters use another command.
 fn commands(text: &str) -> impl Iterator<Item = String> {
     let calls = text.split("call(").skip(1);
     let names = calls.filter_map(|call| {
@@ -87,7 +89,7 @@ fn commands(text: &str) -> impl Iterator<Item = String> {
     names.map(str::to_lowercase)
 }
 
-/// A page's words that allow a command.
+/// The commands that the page allows under a heading.
 fn allowed(part: &str) -> BTreeSet<String> {
     let words = rights(part).into_iter();
     words
@@ -113,7 +115,7 @@ fn the_page_and_the_scripts_name_the_same_commands() {
     }
 }
 
-/// What only `force_unlock` needs, and a user may do without.
+/// The commands that only `force_unlock` needs, and that a user may go without.
 #[test]
 fn the_page_names_the_commands_that_only_force_unlock_needs() {
     for (kind, expected) in [
@@ -123,7 +125,7 @@ fn the_page_names_the_commands_that_only_force_unlock_needs() {
         ("read", &["exists", "hget"]),
         ("simple", &[]),
     ] {
-        let by_others: BTreeSet<_> = scripts(kind)
+        let by_other_scripts: BTreeSet<_> = scripts(kind)
             .iter()
             .filter(|script| !script.ends_with("force_release"))
             .flat_map(|script| {
@@ -134,7 +136,8 @@ fn the_page_names_the_commands_that_only_force_unlock_needs() {
             .collect();
         let mut only = allowed(kind);
         only.retain(|command| {
-            !by_others.contains(command) && !["subscribe", "unsubscribe"].contains(&&**command)
+            !by_other_scripts.contains(command)
+                && !["subscribe", "unsubscribe"].contains(&&**command)
         });
         assert_eq!(only.iter().collect::<Vec<_>>(), expected, "{kind}");
     }

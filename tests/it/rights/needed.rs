@@ -1,4 +1,4 @@
-//! Each right is needed: without it something that the kind does fails.
+//! Each right is needed: without it, an operation of the kind fails.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -7,29 +7,31 @@ use testbed::{Server, eventually};
 use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::{EVERYBODY, admit_with, all_rights, rights, steps};
+use super::{EVERY_CLIENT, admit_with, all_rights, rights, steps};
 use crate::contract::subjects::{
     Fair, Fenced, NonReentrant, NonReentrantFair, Read, Reentrant, Simple, Spin, Subject, Write,
 };
 
-/// For what is sure to happen.
+/// The limit for steps that must happen.
 const SURE: Duration = Duration::from_secs(20);
-/// For what may never happen without a right.
+/// The limit for steps that a missing right may prevent.
 const UNSURE: Duration = Duration::from_secs(1);
 
 const NAME: &str = "app:42";
 
-/// What a user with `rights` cannot do of all that a kind does to the lock `name`.
+/// Returns the first operation of the kind that a user with `rights` cannot do to the lock `name`.
 async fn problem<S: Subject>(
     server: &Server,
     rights: &[String],
     name: &str,
     limit: Duration,
 ) -> Option<String> {
-    // A waiter of the time before could still take the lock.
-    eventually("the last ones have gone", SURE, async || {
-        connections(server).await.is_empty()
-    })
+    // A waiter of an earlier call could still acquire the lock.
+    eventually(
+        "the connections of the last call are closed",
+        SURE,
+        async || connections(server).await.is_empty(),
+    )
     .await;
     server.command::<()>(&["FLUSHALL"]).await;
     let url = admit_with(server, "tried", rights).await;
@@ -41,7 +43,7 @@ async fn problem<S: Subject>(
     works.await.err()
 }
 
-/// The life of a lock, between two clients that only a message can wake.
+/// The life of a lock between two clients. Only a message wakes the waiter.
 async fn lives<S: Subject>(
     server: &Server,
     url: &str,
@@ -62,16 +64,19 @@ async fn lives<S: Subject>(
         channels.len()
     };
     let listens = async || !S::LISTENS || listeners().await == 1;
-    in_time("it listens", limit, listens).await?;
+    in_time("the waiter listens", limit, listens).await?;
     guard.unlock().await.map_err(text)?;
     let entered = timeout(limit, waiting).await;
     let entered = entered.map_err(|_| "the waiter is not woken")?;
     entered.expect("no panic").map_err(text)?;
-    in_time("it listens no more", limit, async || listeners().await == 0).await?;
+    in_time("the waiter no longer listens", limit, async || {
+        listeners().await == 0
+    })
+    .await?;
     let guard = S::lock(&holder, name).lock().await.map_err(text)?;
     S::lock(&waiter, name).force_unlock().await.map_err(text)?;
     drop(guard);
-    // Those of the steps before may have been about to end.
+    // Connections of the earlier steps may have been about to close.
     if !connections(server).await.is_subset(&connected) {
         return Err("a connection had to be replaced".into());
     }
@@ -103,20 +108,20 @@ async fn connections(server: &Server) -> BTreeSet<String> {
         .collect()
 }
 
-/// All rights are enough; without any one of those of `part`, something fails.
+/// All rights are enough. Without any one of those of `part`, an operation fails.
 async fn each_is_needed<S: Subject>(part: &str) {
     let server = Server::start().await;
     let all = all_rights(&[S::NAME]);
     assert_eq!(problem::<S>(&server, &all, NAME, SURE).await, None);
     let mut idle = Vec::new();
     for right in rights(part) {
-        let mut others = all.clone();
-        others.retain(|other| *other != right);
-        // The first words of the page take rights away.
+        let mut remaining = all.clone();
+        remaining.retain(|other| *other != right);
+        // The page's first words take rights away.
         if !right.starts_with(['+', '~', '&']) {
             continue;
         }
-        match problem::<S>(&server, &others, NAME, UNSURE).await {
+        match problem::<S>(&server, &remaining, NAME, UNSURE).await {
             Some(problem) => println!("{right}: {problem}"),
             None => idle.push(right),
         }
@@ -124,7 +129,7 @@ async fn each_is_needed<S: Subject>(part: &str) {
     assert_eq!(idle, [""; 0], "{}: nothing needs these", S::NAME);
 }
 
-/// For names with braces of their own the patterns are those of the page without the brace that is put before a name.
+/// For names with their own braces, patterns lack the brace that the page puts before a name.
 async fn names_with_braces_need_other_patterns<S: Subject>() {
     let server = Server::start().await;
     let all = all_rights(&[S::NAME]);
@@ -132,11 +137,11 @@ async fn names_with_braces_need_other_patterns<S: Subject>() {
         async |rights: &[String], name| problem::<S>(&server, rights, name, UNSURE).await;
     for (name, prefix) in [("app:{42}", "app:"), ("{app}:42", "{app}:")] {
         assert!(problem_with(&all, name).await.is_some(), "{name}");
-        let others = all
+        let adapted = all
             .iter()
             .map(|right| right.replace("{app:", "app:").replace("app:", prefix));
-        let others: Vec<_> = others.collect();
-        assert_eq!(problem_with(&others, name).await, None, "{name}");
+        let adapted: Vec<_> = adapted.collect();
+        assert_eq!(problem_with(&adapted, name).await, None, "{name}");
     }
 }
 
@@ -172,5 +177,5 @@ kinds! {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_right_of_all_kinds_is_needed() {
-    each_is_needed::<Reentrant>(EVERYBODY).await;
+    each_is_needed::<Reentrant>(EVERY_CLIENT).await;
 }

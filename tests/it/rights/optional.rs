@@ -1,4 +1,4 @@
-//! What can be left out, and what it costs: something is not as good, and nothing breaks.
+//! Rights that a user may go without, and the cost: each makes a feature worse and breaks nothing.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -11,7 +11,7 @@ use super::{admit_with, all_rights, rights};
 const SURE: Duration = Duration::from_secs(20);
 const NAME: &str = "app:42";
 
-/// The refusals that the server has noted: commands, keys and channels.
+/// The commands, keys and channels that the server has refused, by its ACL log.
 async fn refused(server: &Server) -> BTreeSet<String> {
     let log: Vec<std::collections::HashMap<String, String>> = server.command(&["ACL", "LOG"]).await;
     log.into_iter()
@@ -24,10 +24,10 @@ async fn connect(url: &str) -> LockClient {
     config.poll_floor = 30 * SURE;
     config.watchdog_lease = 30 * SURE;
     let builder = LockClient::builder().url(url).config(config);
-    builder.build().await.expect("it may connect")
+    builder.build().await.expect("the user may connect")
 }
 
-/// A hold, a waiter and the end of both, with all connections killed in between.
+/// A hold and a waiter live on while all connections are killed.
 async fn lives_on(server: &Server, url: &str) {
     let (holder, waiter) = (connect(url).await, connect(url).await);
     let guard = holder.reentrant_lock(NAME).lock().await.unwrap();
@@ -50,11 +50,11 @@ async fn lives_on(server: &Server, url: &str) {
     assert_eq!(entered.unwrap(), Ok(Released::Fully));
 }
 
-/// The connection that broke is dropped on the server before anything is repeated, if that is allowed, and the server
-/// can be asked which one it was.
+/// The client kills its broken connection before it repeats a request, if it may ask for the
+/// connection's id and kill it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_the_rights_of_connections_old_ones_are_not_killed() {
-    for (others, kills, refusals) in [
+    for (granted, kills, refusals) in [
         (&["client|info", "client|kill"] as &[_], true, &[] as &[_]),
         (&["client|info"], false, &["client|kill"]),
         (&["client|kill"], false, &["client|info"]),
@@ -63,16 +63,16 @@ async fn without_the_rights_of_connections_old_ones_are_not_killed() {
         let server = Server::start().await;
         let mut all = all_rights(&["reentrant"]);
         all.push("+client|setname".to_owned());
-        all.extend(others.iter().map(|command| format!("+{command}")));
+        all.extend(granted.iter().map(|command| format!("+{command}")));
         let url = admit_with(&server, "app", &all).await;
         server.reset_calls().await;
         lives_on(&server, &url).await;
         let refused = refused(&server).await;
-        assert_eq!(refused.iter().collect::<Vec<_>>(), refusals, "{others:?}");
-        // Two are the test's own.
+        assert_eq!(refused.iter().collect::<Vec<_>>(), refusals, "{granted:?}");
+        // The test itself sends two.
         let calls = server.calls().await;
         let killed = calls.get("client|kill") > Some(&2);
-        assert_eq!(killed, kills, "{others:?}: {calls:?}");
+        assert_eq!(killed, kills, "{granted:?}: {calls:?}");
     }
 }
 
@@ -107,17 +107,17 @@ async fn without_its_commands_only_force_unlock_fails() {
     assert_eq!(guard.unlock().await, Ok(Released::Fully));
 }
 
-/// With everything on the page nothing more is asked for, and a group of locks needs no more than its members.
+/// The client uses no right that is not on the page. A group needs no more than its members.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_is_asked_for_that_is_not_on_the_page() {
+async fn the_client_uses_no_right_that_is_not_on_the_page() {
     let server = Server::start().await;
     let all = [all_rights(&["reentrant"]), rights("optional")].concat();
     let url = admit_with(&server, "app", &all).await;
     lives_on(&server, &url).await;
     let client = connect(&url).await;
     let names = ["app:1", "app:2", "app:3"];
-    let several = client.multi_lock(names);
-    let guard = several.lock().await.unwrap();
+    let group = client.multi_lock(names);
+    let guard = group.lock().await.unwrap();
     let other = client.multi_lock(names).owned_by(&Owner::new());
     assert!(other.try_lock().await.unwrap().is_none());
     guard.unlock().await.unwrap();

@@ -1,4 +1,4 @@
-//! What is needed beside the rights of the kinds where the master has to be found.
+//! The further rights of deployments in which the client has to find the master.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use tokio::time::timeout;
 use super::{PASSWORD, admit_with, all_rights, rights, with_user};
 
 const SURE: Duration = Duration::from_secs(30);
-/// For what may never happen without a right.
+/// The limit for steps that a missing right may prevent.
 const UNSURE: Duration = Duration::from_secs(2);
 const USER: &str = "app";
 
@@ -20,8 +20,8 @@ async fn admit_to_all(servers: &[Server], rights: &[String]) {
 }
 
 fn without(all: &[String], right: &str) -> Vec<String> {
-    let others = all.iter().filter(|other| **other != right);
-    others.cloned().collect()
+    let remaining = all.iter().filter(|other| **other != right);
+    remaining.cloned().collect()
 }
 
 /// A client that waits for servers and replicas as long as a busy machine needs.
@@ -33,7 +33,8 @@ async fn patient(url: &str) -> LockClient {
     builder.build().await.expect("the user may connect")
 }
 
-/// A lock is taken and released, and a sentinel that the URL does not name is asked too.
+/// Acquires and releases a lock, and checks that the client asks a sentinel that the URL does not
+/// name.
 async fn works(url: &str, unnamed: Option<&Server>, limit: Duration) -> Result<(), String> {
     let all = async {
         let mut config = Config::default();
@@ -46,10 +47,14 @@ async fn works(url: &str, unnamed: Option<&Server>, limit: Duration) -> Result<(
         let guard = client.reentrant_lock("app:42").lock().await;
         let guard = guard.map_err(|error| crate::in_full(&error))?;
         if let Some(sentinel) = unnamed {
-            eventually("it is asked", 2 * SURE, async || {
-                let clients: String = sentinel.command(&["CLIENT", "LIST"]).await;
-                clients.contains(&format!("user={USER}"))
-            })
+            eventually(
+                "the client asks the unnamed sentinel",
+                2 * SURE,
+                async || {
+                    let clients: String = sentinel.command(&["CLIENT", "LIST"]).await;
+                    clients.contains(&format!("user={USER}"))
+                },
+            )
             .await;
         }
         assert_eq!(guard.unlock().await, Ok(Released::Fully));
@@ -82,7 +87,7 @@ async fn the_rights_where_sentinels_are_asked() {
     }
     admit_to_all(servers, &on_servers).await;
     for right in on_sentinels.iter().filter(|word| word.starts_with('+')) {
-        // Without it they are told apart by their addresses.
+        // Without `MYID`, sentinels are told apart by their addresses.
         let enough = right == "+sentinel|myid";
         admit_to_all(&set_up.sentinels, &without(&on_sentinels, right)).await;
         let limit = if enough { SURE } else { UNSURE };
@@ -91,14 +96,16 @@ async fn the_rights_where_sentinels_are_asked() {
     admit_to_all(&set_up.sentinels, &on_sentinels).await;
     assert_eq!(works(SURE).await, Ok(()));
 
-    // After a failover as before.
+    // The rights suffice after a failover too.
     let client = patient(&url).await;
     let guard = client.reentrant_lock("app:42").lock().await.unwrap();
     set_up.replicated.caught_up(0).await;
     set_up.order_failover().await;
     set_up.fails_over_from(0).await;
     let other = client.reentrant_lock("app:43");
-    let taken = timeout(SURE, other.lock()).await.expect("it is found");
+    let taken = timeout(SURE, other.lock())
+        .await
+        .expect("the client finds the new master");
     assert_eq!(taken.unwrap().unlock().await, Ok(Released::Fully));
     assert_eq!(guard.unlock().await, Ok(Released::Fully));
 }
@@ -117,7 +124,7 @@ async fn the_rights_where_servers_are_asked() {
     assert_eq!(works(&url, None, SURE).await, Ok(()));
 }
 
-/// What the rights of a cluster are needed for: its nodes, a message within a shard, a slot on its way.
+/// Uses each right of a cluster: the list of nodes, a message within a shard, a slot that moves.
 async fn works_on(cluster: &Clustered, limit: Duration) -> Result<(), String> {
     let text = |error: redisson_lock::Error| crate::in_full(&error);
     let mut config = Config::default();
@@ -137,7 +144,10 @@ async fn works_on(cluster: &Clustered, limit: Duration) -> Result<(), String> {
     let waiting = lock.owned_by(&Owner::new());
     let waiting = async { waiting.lock().await?.unlock().await };
     let releasing = async {
-        eventually("it listens", 2 * SURE, async || listeners().await == 1).await;
+        eventually("the waiter listens", 2 * SURE, async || {
+            listeners().await == 1
+        })
+        .await;
         guard.unlock().await
     };
     tokio::try_join!(waiting, releasing).map_err(text)?;
@@ -156,7 +166,7 @@ async fn works_on(cluster: &Clustered, limit: Duration) -> Result<(), String> {
 async fn the_rights_on_a_cluster() {
     let cluster = Clustered::masters(2).await;
     let mut all = [all_rights(&["reentrant"]), rights("cluster")].concat();
-    // Those of a single server are for clusters whose messages go to all nodes.
+    // The rights of a single server serve clusters that send messages to all nodes.
     all.retain(|right| !["+publish", "+subscribe", "+unsubscribe"].contains(&&**right));
     let works = async |limit| {
         let done = timeout(limit, works_on(&cluster, limit)).await;
@@ -173,7 +183,8 @@ async fn the_rights_on_a_cluster() {
     }
 }
 
-/// Whether a subscription is still there cannot be asked then; that is no reason to connect again and again.
+/// Without the right to `PING`, the client cannot check its subscription. It does not reconnect
+/// over and over for that.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_waiter_on_a_cluster_keeps_its_connection_without_the_right_to_look_at_it() {
     let cluster = Clustered::masters(1).await;
@@ -193,11 +204,14 @@ async fn a_waiter_on_a_cluster_keeps_its_connection_without_the_right_to_look_at
         let clients: String = server.command(&list).await;
         Some(clients.split_once(' ')?.0.to_owned())
     };
-    eventually("it listens", SURE, async || listener().await.is_some()).await;
+    eventually("the waiter listens", SURE, async || {
+        listener().await.is_some()
+    })
+    .await;
     let before = listener().await;
     server.reset_calls().await;
     let looked = async || server.calls().await.get("ping") >= Some(&4);
-    eventually("it looks several times", SURE, looked).await;
+    eventually("the client checks several times", SURE, looked).await;
     assert_eq!(listener().await, before);
     assert_eq!(guard.unlock().await, Ok(Released::Fully));
     let entered = timeout(SURE, waiting)
@@ -206,7 +220,7 @@ async fn a_waiter_on_a_cluster_keeps_its_connection_without_the_right_to_look_at
     assert_eq!(entered.unwrap(), Ok(Released::Fully));
 }
 
-/// A user that may not wait for replicas goes on without, and is told nothing of any.
+/// A user without the right to `WAIT` acquires the lock without acknowledgements.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_rights_to_wait_for_replicas() {
     let set_up = Replicated::start(1).await;
@@ -218,7 +232,9 @@ async fn the_rights_to_wait_for_replicas() {
         let client = patient(&url).await;
         for durability in [Durability::Auto, Durability::All] {
             let lock = client.reentrant_lock("app:42").with_durability(durability);
-            let guard = timeout(SURE, lock.lock()).await.expect("it is answered");
+            let guard = timeout(SURE, lock.lock())
+                .await
+                .expect("the call ends in time");
             let guard = guard.unwrap();
             assert_eq!(
                 guard.acknowledgements(),
@@ -230,7 +246,7 @@ async fn the_rights_to_wait_for_replicas() {
     }
 }
 
-/// Servers that know the command; the rest are not asked for it twice.
+/// Servers without `WAITAOF` receive it at most once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_right_to_wait_for_disks() {
     let set_up = Replicated::start_with(1, &["--appendonly", "yes"]).await;
@@ -248,7 +264,9 @@ async fn the_right_to_wait_for_disks() {
     let client = builder.config(config).build().await.unwrap();
     set_up.servers[0].reset_calls().await;
     let lock = client.reentrant_lock("app:42");
-    let guard = timeout(SURE, lock.lock()).await.expect("it is answered");
+    let guard = timeout(SURE, lock.lock())
+        .await
+        .expect("the call ends in time");
     let guard = guard.unwrap();
     assert_eq!(guard.acknowledgements(), Some(1));
     let calls = set_up.servers[0].calls().await;

@@ -1,4 +1,5 @@
-//! What the scripts of each kind can come to do, step by step, also what needs a lost reply or a dead waiter to happen.
+//! Every path through the scripts of each kind, including those that need a lost reply or a dead
+//! waiter.
 
 use std::fs;
 
@@ -10,7 +11,7 @@ const BUSY: i64 = 1;
 const ABSENT: i64 = 2;
 const FAILED: i64 = 4;
 
-/// Owners of this crate, which have 19 digits.
+/// Owners of this crate: the number has 19 digits.
 const A: &str = "11111111-1111-4111-8111-111111111111:4611686018427387905";
 const B: &str = "22222222-2222-4222-8222-222222222222:4611686018427387906";
 /// In milliseconds.
@@ -25,7 +26,7 @@ pub fn lua(name: &str) -> String {
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// The files that a script consists of, in order.
+/// The files that make up a script, in order.
 pub fn files(script: &str) -> impl Iterator<Item = &str> {
     let shared: &[&str] = match script {
         "read_release" => &["read_write"],
@@ -48,7 +49,7 @@ pub fn files(script: &str) -> impl Iterator<Item = &str> {
     ["batch"].into_iter().chain(shared).chain([script, "run"])
 }
 
-/// One lock, its user with limited rights to it, and the administrator.
+/// One lock, a user with limited rights to it, and the administrator.
 struct Steps {
     user: MultiplexedConnection,
     admin: MultiplexedConnection,
@@ -85,7 +86,7 @@ impl Steps {
         answer.unwrap_or_else(|error| panic!("{words:?}: {error}"))
     }
 
-    /// Runs a script, which is to answer with `status`.
+    /// Runs a script that must return `status`.
     async fn run(&self, status: i64, script: &str, keys: &[&str], arguments: &[&str]) -> Step {
         let text: String = files(script).map(lua).collect();
         let mut command = redis::cmd("EVAL");
@@ -107,7 +108,7 @@ impl Steps {
     }
 }
 
-/// All of a kind that `url` has the rights to, or what fails first.
+/// Runs all operations of a kind as the user of `url`, and returns the first failure.
 pub async fn all_of(kind: &str, server: &Server, url: &str, name: &str) -> Step {
     let steps = Steps::new(server, url, name).await;
     match kind {
@@ -214,7 +215,7 @@ impl Steps {
             .await?;
         self.run(ABSENT, "read_force_release", &lock, &[channel])
             .await?;
-        // What a reader leaves that was forced out.
+        // A forced-out reader leaves these keys.
         self.admin(&["FLUSHALL"]).await;
 
         self.run(DONE, "write_acquire", &lock, &[A, LEASE, "1", intent])
@@ -254,14 +255,14 @@ impl Steps {
         self.run(DONE, "reentrant_renew", &keys[..1], &[A, LONGER])
             .await?;
         release("1", LEASE).await?;
-        // It queues, is heard of again, gives up, and finds its place taken away.
+        // B queues, polls again, leaves, and later finds its entry removed.
         take(BUSY, B, "1", "0").await?;
         take(BUSY, B, "1", "10").await?;
         self.run(DONE, "fair_waiters", &keys[1..], &[""]).await?;
         self.run(DONE, "fair_abandon", &keys[1..], &[B, channel])
             .await?;
         take(BUSY, B, "1", "10").await?;
-        // Half of it taken away.
+        // The entry's timeout was removed, and the entry was not.
         self.admin(&["ZREM", places, B]).await;
         take(BUSY, B, "1", "10").await?;
         if self.admin(&["LLEN", queue]).await != Value::Int(1) {
@@ -271,7 +272,7 @@ impl Steps {
         take(DONE, B, "1", "10").await?;
         let force = "fair_force_release";
         self.run(DONE, force, &keys[..2], &[channel]).await?;
-        // Its process died in the queue.
+        // A dead process leaves an entry in the queue.
         self.admin(&["RPUSH", queue, B]).await;
         self.admin(&["ZADD", places, "1", B]).await;
         take(DONE, A, "1", "0").await?;

@@ -1,4 +1,4 @@
-//! The rights for semaphores and latches: each is needed, and they are enough.
+//! The rights for semaphores and latches: each is needed, and together they are enough.
 
 use std::{pin::Pin, time::Duration};
 
@@ -9,26 +9,26 @@ use tokio::time::timeout;
 use super::{admit_with, all_rights, rights};
 
 const NAME: &str = "app:42";
-/// A semaphore of one permit that ends by itself.
+/// A semaphore whose single permit expires.
 const BRIEF: &str = "app:brief";
 const LEASE: Duration = Duration::from_secs(60);
-/// For what is sure to happen.
+/// The limit for steps that must happen.
 const SURE: Duration = Duration::from_secs(20);
-/// For what may never happen without a right.
+/// The limit for steps that a missing right may prevent.
 const UNSURE: Duration = Duration::from_secs(1);
 
-/// All that a kind does, by two clients of which one waits for the other.
+/// All operations of a kind, by two clients of which one waits for the other.
 type Life =
     fn(LockClient, LockClient, Duration) -> Pin<Box<dyn Future<Output = Result<(), Error>>>>;
 
-/// A task that waits, and is woken by `wake`.
+/// Runs a task that waits until `wake` notifies it.
 async fn woken<T: Send + 'static>(
     waits: impl Future<Output = Result<T, Error>> + Send + 'static,
     wake: impl Future<Output = Result<(), Error>>,
     limit: Duration,
 ) -> Result<T, Error> {
     let (joined, woken) = tokio::join!(timeout(limit, waits), async {
-        // It finds nothing, listens and parks before that: if not, nothing had to wake it.
+        // By then the task has tried, subscribed and parked, so that it needs the notification.
         tokio::time::sleep(Duration::from_millis(100)).await;
         wake.await
     });
@@ -106,7 +106,7 @@ async fn connect(url: &str, limit: Duration) -> Result<LockClient, Error> {
     LockClient::builder().url(url).config(config).build().await
 }
 
-/// What a user with `rights` cannot do.
+/// Returns what a user with `rights` cannot do.
 async fn problem(
     server: &Server,
     rights: &[String],
@@ -121,8 +121,8 @@ async fn problem(
     let lives = async {
         let (one, other) = (connect(&url, limit).await?, connect(&url, limit).await?);
         life(one.clone(), other.clone(), limit).await?;
-        // While the clients are there: with them ends what they listen to.
-        let listens_no_more = eventually("it listens no more", 2 * SURE, async || {
+        // Checked while the clients live, because their end also ends their subscriptions.
+        let listens_no_more = eventually("the clients no longer listen", 2 * SURE, async || {
             let channels: Vec<String> = server.command(&["PUBSUB", "CHANNELS", "*app*"]).await;
             channels.is_empty()
         });
@@ -139,12 +139,12 @@ async fn each_is_needed(part: &str, life: Life) {
     assert_eq!(problem(&server, &all, life, SURE).await, None);
     let mut idle = Vec::new();
     for right in rights(part) {
-        let others: Vec<_> = all
+        let remaining: Vec<_> = all
             .iter()
             .filter(|other| **other != right)
             .cloned()
             .collect();
-        match problem(&server, &others, life, UNSURE).await {
+        match problem(&server, &remaining, life, UNSURE).await {
             Some(problem) => println!("{right}: {problem}"),
             None => idle.push(right),
         }

@@ -1,4 +1,4 @@
-//! Many operations in one call, and one that goes wrong (P-R1): the rest never notice.
+//! Many operations in one call: one that fails affects no other (P-R1).
 
 use redisson_lock::{Error, LockClient};
 use testbed::Server;
@@ -26,7 +26,7 @@ fn on_each<'a>(locks: &'a [String], arguments: &[&str]) -> Vec<Operation<'a>> {
         .collect()
 }
 
-/// `good` of every operation but the bad ones, which are about keys of another type.
+/// Fails unless all replies but those on keys of another type are `good`.
 fn all_but_the_bad(replies: &[Reply], good: impl Fn(&Reply) -> bool) {
     for (number, reply) in replies.iter().enumerate() {
         if BAD.contains(&number) {
@@ -67,7 +67,7 @@ async fn keys_of_another_type_touch_no_neighbour() {
     assert_eq!(bed.ask::<usize>(&["DBSIZE"]).await, BAD.len());
 }
 
-/// Nor where the user may not even ask what the key is.
+/// The same for a user without the right to ask for the type of a key.
 #[tokio::test]
 async fn a_key_of_another_type_whose_type_must_not_be_asked_for() {
     let bed = Bed::new().await;
@@ -88,7 +88,7 @@ async fn a_key_of_another_type_whose_type_must_not_be_asked_for() {
 #[tokio::test]
 async fn every_operation_has_its_own_arguments_and_answer() {
     let bed = Bed::new().await;
-    bed.ask::<u32>(&["HSET", "taken", "somebody", "1"]).await;
+    bed.ask::<u32>(&["HSET", "taken", "another", "1"]).await;
     bed.ask::<u32>(&["HSET", "ours", US, "1"]).await;
     let operations = [
         ("free", owned(&[US, "10000", "1"])),
@@ -125,7 +125,7 @@ async fn one_lock_twice_in_one_call() {
     assert_eq!(bed.ask::<u32>(&["HGET", "lock", "one"]).await, 2);
 }
 
-/// Redis refuses a call as a whole when one of its keys is out of bounds for the user.
+/// Redis refuses a whole call when the user may not access one of its keys.
 #[tokio::test]
 async fn a_forbidden_key_touches_no_neighbour() {
     let server = Server::start().await;

@@ -1,4 +1,4 @@
-//! The fair lock's scripts: the protocol's section 3, with places that the server's clock ends.
+//! The fair lock's scripts (docs/protocol.md, section 7). The server's clock ends queue entries.
 
 use super::{Bed, CHANNEL, Caller, LEASE, LOCK, Listener, Reply, Wide, owned};
 
@@ -6,11 +6,11 @@ pub const QUEUE: &str = "redisson_lock_queue:{order:42}";
 pub const PLACES: &str = "redisson_lock_timeout:{order:42}";
 pub const PLACE: i64 = 15_000;
 pub const PATIENCE: i64 = 300_000;
-/// Owners of this crate: 19 digits.
+/// Owners of this crate: the number has 19 digits.
 pub const A: &str = "11111111-1111-4111-8111-111111111111:4611686018427387905";
 pub const B: &str = "11111111-1111-4111-8111-111111111111:4611686018427387906";
 pub const C: &str = "22222222-2222-4222-8222-222222222222:4611686018427387907";
-/// And of Redisson.
+/// An owner of Redisson.
 pub const JAVA: &str = "33333333-3333-4333-8333-333333333333:47";
 
 pub const ACQUIRE: &str = script!("expiry", "clock", "fair_acquire");
@@ -18,11 +18,12 @@ pub const RELEASE: &str = script!("shorten", "fair_release");
 pub const ABANDON: &str = script!("fair_abandon");
 pub const FORCE_RELEASE: &str = script!("fair_force_release");
 
-/// One that takes part.
+/// A user of a fair lock's scripts.
 pub struct Fair<'a>(pub &'a Caller);
 
 impl Fair<'_> {
-    /// As [`arguments`] says, with the lock's usual lease.
+    /// Acquires with the usual lease, without a notification of the head. A negative `waited` stands for
+    /// an attempt that does not wait.
     pub async fn acquire(&self, owner: &str, holds: u32, waited: i64) -> Reply {
         self.acquire_for(LEASE, owner, holds, waited, false).await
     }
@@ -62,7 +63,7 @@ impl Fair<'_> {
     }
 }
 
-/// Those of one acquisition.
+/// The arguments of one acquisition.
 pub fn arguments(lease: i64, owner: &str, holds: u32, waited: i64, nudge: bool) -> Vec<String> {
     let numbers = [waited, PLACE, PATIENCE].map(|number| number.to_string());
     let [waited, place, timeout] = numbers;
@@ -83,13 +84,13 @@ impl Bed {
         score.unwrap_or_else(|| panic!("{entry} has no score")) as i64
     }
 
-    /// What is left of a place.
+    /// The remaining time of an entry.
     pub async fn place_of(&self, entry: &str) -> i64 {
         let (seconds, micros): (i64, i64) = self.ask(&["TIME"]).await;
         self.score(entry).await - seconds * 1000 - micros / 1000
     }
 
-    /// Puts an entry at the end, with a place that has so much left.
+    /// Appends an entry with this much time left.
     pub async fn enqueue(&self, entry: &str, left: i64) {
         let (seconds, micros): (i64, i64) = self.ask(&["TIME"]).await;
         let until = (seconds * 1000 + micros / 1000 + left).to_string();
@@ -98,7 +99,7 @@ impl Bed {
     }
 }
 
-/// About as much: a moment may have passed, and the server's clock may have been set a little.
+/// Equal but for the time between two calls and a small correction of the server's clock.
 fn is_about(left: i64, right: i64) -> bool {
     (right - 10_000..=right + 10).contains(&left)
 }
@@ -134,8 +135,8 @@ async fn waiters_queue_in_order_and_only_the_first_learns_of_the_lease() {
         assert!(is_about(bed.place_of(owner).await, PLACE));
     }
     assert_eq!(fair.acquire(JAVA, 1, -1).await, Reply::Busy(-1));
-    assert_eq!(bed.queue().await, [A, B], "it did not want to wait");
-    // No owner overtakes: freed, it is A's, and after that B's.
+    assert_eq!(bed.queue().await, [A, B], "the third owner does not wait");
+    // The released lock goes to A, then to B. No owner overtakes.
     assert_eq!(fair.release(C, 0).await, Reply::Done);
     assert!(matches!(fair.acquire(B, 1, 10).await, Reply::Busy(_)));
     assert!(matches!(fair.acquire(JAVA, 1, -1).await, Reply::Busy(_)));
@@ -147,7 +148,8 @@ async fn waiters_queue_in_order_and_only_the_first_learns_of_the_lease() {
     bed.is_free().await;
 }
 
-/// Each of Redisson's takes its timeout off the scores of all behind it: so much more is needed there.
+/// Each waiter of Redisson may lower the later scores by its timeout, so scores behind it are
+/// higher.
 #[tokio::test]
 async fn places_behind_redissons_are_longer() {
     let bed = Bed::new().await;
@@ -159,15 +161,16 @@ async fn places_behind_redissons_are_longer() {
     assert_eq!(bed.score(A).await, java + PLACE);
     assert_eq!(fair.acquire(B, 1, 0).await, Reply::Busy(-1));
     assert!(bed.score(B).await >= java + PLACE);
-    assert_eq!(bed.score(JAVA).await, java, "its score is its own");
-    // Where Redisson's has waited long, its whole timeout is taken off all the same.
+    assert_eq!(bed.score(JAVA).await, java, "Redisson's score is unchanged");
+    // A waiter of Redisson lowers the later scores by its whole timeout, however long it has
+    // waited.
     bed.ask::<()>(&["DEL", QUEUE, PLACES]).await;
     bed.enqueue(JAVA, 1000).await;
     assert_eq!(fair.acquire(A, 1, 0).await, Reply::Busy(-1));
     assert!(is_about(bed.place_of(A).await, PATIENCE + PLACE));
 }
 
-/// A place stands still while its owner is heard of, and the first needs no more than its own.
+/// An entry's score rises with each poll of its owner. The head needs only its own time.
 #[tokio::test]
 async fn places_are_refreshed() {
     let bed = Bed::new().await;
@@ -189,9 +192,9 @@ async fn places_are_refreshed() {
     assert_eq!(bed.queue().await, [A, B]);
 }
 
-/// The head of a free lock, by whose it is and what is left of its place.
+/// The head of a free lock, by its client and the rest of its time.
 #[tokio::test]
-async fn only_places_that_are_over_end_and_only_at_the_head_of_a_free_lock() {
+async fn only_expired_entries_at_the_head_of_a_free_lock_are_removed() {
     let bed = Bed::new().await;
     let fair = Fair(&bed.admin);
     let dead = "33333333-3333-4333-8333-333333333333:48";
@@ -208,7 +211,7 @@ async fn only_places_that_are_over_end_and_only_at_the_head_of_a_free_lock() {
         let answer = fair.acquire(B, 1, 10).await;
         match remains {
             Some(remains) => {
-                assert_eq!(answer, Reply::Busy(-1), "it is third");
+                assert_eq!(answer, Reply::Busy(-1), "B is the third entry");
                 assert!(is_about(bed.place_of(head).await, remains), "{head} {left}");
                 assert_eq!(bed.queue().await, [head, dead, B]);
             }
@@ -220,13 +223,13 @@ async fn only_places_that_are_over_end_and_only_at_the_head_of_a_free_lock() {
         }
         bed.ask::<()>(&["DEL", LOCK, QUEUE, PLACES]).await;
     }
-    // The second knows when it is the next.
+    // The second entry learns when it becomes the head.
     bed.enqueue(JAVA, 8000).await;
     bed.enqueue(B, PLACE).await;
     let second = fair.acquire(B, 1, 10).await;
     assert!(matches!(second, Reply::Busy(1..=8000)), "{second:?}");
     // While the lock is held no entry is removed.
-    bed.ask::<()>(&["HSET", LOCK, "somebody", "1"]).await;
+    bed.ask::<()>(&["HSET", LOCK, "another", "1"]).await;
     bed.ask::<()>(&["ZADD", PLACES, "1", JAVA]).await;
     assert!(matches!(fair.acquire(C, 1, 0).await, Reply::Busy(_)));
     assert_eq!(bed.queue().await, [JAVA, B, C]);
@@ -253,7 +256,7 @@ async fn only_the_head_of_the_queue_is_notified_of_a_release() {
         };
         assert_eq!(freed, Reply::Done);
         assert_eq!(head.messages().await, ["0"]);
-        // A gives up its turn: now it is B's.
+        // A leaves, so B is the head.
         assert_eq!(fair.abandon(A).await, Reply::Done);
         assert_eq!(second.messages().await, ["0"]);
         assert_eq!(fair.abandon(B).await, Reply::Done);
@@ -263,7 +266,7 @@ async fn only_the_head_of_the_queue_is_notified_of_a_release() {
     assert_eq!(
         all.messages().await,
         [""; 0],
-        "Redisson's fair lock does not listen there"
+        "Redisson's fair lock does not listen to this channel"
     );
 }
 
@@ -278,7 +281,7 @@ async fn a_nudge_is_sent_when_asked_for_on_a_free_lock() {
         assert!(matches!(answer, Reply::Busy(_)), "{answer:?}");
         assert_eq!(sleeper.messages().await.len(), told);
     }
-    bed.ask::<()>(&["HSET", LOCK, "somebody", "1"]).await;
+    bed.ask::<()>(&["HSET", LOCK, "another", "1"]).await;
     assert!(matches!(
         fair.acquire_for(LEASE, A, 1, 10, true).await,
         Reply::Busy(_)
@@ -286,7 +289,7 @@ async fn a_nudge_is_sent_when_asked_for_on_a_free_lock() {
     assert_eq!(sleeper.messages().await, [""; 0], "the lock is held");
 }
 
-/// A lost reply and its repetition: one hold, one place, one message.
+/// A request with a lost reply and its repetition give one hold, one entry and one message.
 #[tokio::test]
 async fn a_repeated_fair_request_is_executed_once() {
     let bed = Bed::new().await;
@@ -316,7 +319,7 @@ async fn a_repeated_fair_request_is_executed_once() {
         assert_eq!(fair.abandon(B).await, Reply::Done);
     }
     assert_eq!(bed.queue().await, [""; 0]);
-    // A late repetition of a release, with other ones before: no hold and no place is touched.
+    // A late repetition of a release changes neither holds nor entries.
     assert!(matches!(fair.acquire(B, 1, 0).await, Reply::Busy(1..)));
     let before = bed.everything().await;
     assert_eq!(fair.release(C, 0).await, Reply::Absent);
@@ -324,7 +327,7 @@ async fn a_repeated_fair_request_is_executed_once() {
     assert_eq!(bed.everything().await, before);
 }
 
-/// What the server runs for each operation: what a queue does not need is not asked for.
+/// The commands of each operation. Operations without a queue run fewer.
 #[tokio::test]
 async fn the_commands_of_each_operation() {
     let bed = Bed::new().await;
@@ -343,7 +346,7 @@ async fn the_commands_of_each_operation() {
     assert!(inner().await <= 5, "hmget, lindex, pttl, pexpire, hset");
     assert_eq!(fair.release(A, 0).await, Reply::Done);
     assert!(inner().await <= 4, "hmget, time, lindex, del");
-    bed.ask::<()>(&["HSET", LOCK, "somebody", "1"]).await;
+    bed.ask::<()>(&["HSET", LOCK, "another", "1"]).await;
     for number in 0..100 {
         let owner = format!(
             "11111111-1111-4111-8111-111111111111:{}",
@@ -353,9 +356,9 @@ async fn the_commands_of_each_operation() {
     }
     bed.server.reset_calls().await;
     assert_eq!(fair.acquire(C, 1, 0).await, Reply::Busy(-1));
-    assert!(inner().await <= 9, "one more, however many wait");
+    assert!(inner().await <= 9, "a new waiter, however many wait");
     assert_eq!(fair.acquire(C, 1, 5000).await, Reply::Busy(-1));
-    assert!(inner().await <= 9, "asking again, however many wait");
+    assert!(inner().await <= 9, "a poll, however many wait");
     assert_eq!(fair.abandon(C).await, Reply::Done);
     assert!(inner().await <= 4, "lindex, zrem, lrem");
 }

@@ -1,4 +1,5 @@
-//! The fair lock's scripts where the server refuses something, and several operations in one call (P-A9, P-A10, P-R1).
+//! The fair lock's scripts when the server refuses a command, and in calls with several operations
+//! (P-A9, P-A10, P-R1).
 
 use super::{
     Bed, CHANNEL, Caller, LEASE, LOCK, Listener, Reply, Wide,
@@ -24,14 +25,14 @@ async fn without_the_right_to_publish_nothing_is_released() {
     }
 }
 
-/// No owner would release it: what is answered as refused must not be held.
+/// An attempt that is reported as refused must leave no hold, because no owner would release it.
 #[tokio::test]
 async fn without_the_right_to_publish_a_refused_acquisition_leaves_no_hold() {
     let bed = Bed::new().await;
     let rights = ["~*", "+@all", "resetchannels"];
     let caller = Caller::with_rights(&bed.server, &rights).await;
     let fair = Fair(&caller);
-    // One waits behind, and is to know of a lease that is shorter than its place.
+    // Another waiter must learn of a lease that is shorter than the rest of its entry.
     for lease in [1000, LEASE] {
         bed.enqueue(A, PLACE).await;
         bed.enqueue(B, PLACE).await;
@@ -44,7 +45,7 @@ async fn without_the_right_to_publish_a_refused_acquisition_leaves_no_hold() {
         );
         bed.ask::<()>(&["DEL", LOCK, QUEUE, PLACES]).await;
     }
-    // A hint that cannot be given is no reason not to wait.
+    // A notification that cannot be published does not keep the waiter from waiting.
     bed.enqueue(JAVA, PATIENCE).await;
     let answer = fair.acquire_for(LEASE, A, 1, 0, true).await;
     assert!(matches!(answer, Reply::Busy(_)), "{answer:?}");
@@ -60,10 +61,11 @@ async fn without_the_right_to_set_a_lease_nothing_is_taken() {
     let answer = Fair(&caller).acquire(A, 1, 10).await;
     assert!(matches!(answer, Reply::Failed(_)), "{answer:?}");
     assert!(!bed.ask::<bool>(&["EXISTS", LOCK]).await);
-    assert_eq!(bed.queue().await, [A, B], "its place is lost");
+    assert_eq!(bed.queue().await, [A, B], "the waiter lost its entry");
 }
 
-/// What is held is released and announced, waiters wait on or leave, and nothing new is taken.
+/// Out of memory, held locks are released and announced, waiters wait or leave, and no lock is
+/// acquired.
 #[tokio::test]
 async fn out_of_memory() {
     let bed = Bed::new().await;
@@ -81,7 +83,7 @@ async fn out_of_memory() {
         let answer = fair.acquire(owner, 1, 5000).await;
         assert!(
             matches!(answer, Reply::Busy(_)),
-            "it waits already: {answer:?}"
+            "a waiter waits on: {answer:?}"
         );
     }
     assert!(bed.score(A).await >= places[0] && bed.score(B).await >= places[1]);
@@ -107,7 +109,7 @@ fn on(lock: &str, keys: &[&str], arguments: Vec<String>) -> Wide {
 
 const BESIDE: [&str; 2] = ["redisson_lock_queue", "redisson_lock_timeout"];
 const OPERATIONS: usize = 50;
-/// Of these, something is wrong.
+/// The locks with a fault.
 const BAD: [usize; 4] = [0, 7, 31, 49];
 
 fn locks() -> Vec<String> {
@@ -116,7 +118,8 @@ fn locks() -> Vec<String> {
         .collect()
 }
 
-/// Of many operations in one call, some meet keys of another type, at the lock or beside it: no other one notices.
+/// In a call with many operations, some find keys of another type, at the lock or its queue. They
+/// affect no other operation.
 #[tokio::test]
 async fn bad_keys_touch_no_neighbour() {
     let bed = Bed::new().await;
@@ -177,7 +180,7 @@ async fn bad_keys_touch_no_neighbour() {
         &busy,
         "queued",
     );
-    // This one is about what stands beside the lock only.
+    // This operation uses only the queue's keys.
     let abandon = locks.iter().map(|lock| {
         let mut operation = on(lock, &BESIDE, owned(&[B, "channel"]));
         operation.keys.remove(0);
@@ -196,11 +199,7 @@ async fn bad_keys_touch_no_neighbour() {
         &done,
         "forced",
     );
-    assert_eq!(
-        bed.everything().await,
-        before,
-        "something is left, or changed"
-    );
+    assert_eq!(bed.everything().await, before, "a key is left or changed");
 }
 
 #[tokio::test]

@@ -1,18 +1,19 @@
-//! The fenced lock's script: the protocol's section 5. Releases and renewals are the plain lock's.
+//! The fenced lock's script (docs/protocol.md, section 9). It shares release and renewal with the
+//! plain lock.
 
 use super::{Bed, Caller, LEASE, LOCK, Reply, THEM, US, Wide, owned};
 
 const COUNTER: &str = "redisson_lock_token:{order:42}";
 const ACQUIRE: &str = script!("expiry", "fenced_acquire");
 
-/// For the first time.
+/// The first sending of an acquisition.
 async fn acquire(caller: &Caller, owner: &str, holds: u32) -> Reply {
     let (lease, holds) = (LEASE.to_string(), holds.to_string());
     let arguments = [owner, &lease, &holds, "1"];
     caller.run_on(ACQUIRE, &[LOCK, COUNTER], &arguments).await
 }
 
-/// After an earlier sending that may have been run.
+/// A later sending of an acquisition that may have been executed.
 async fn repeat(caller: &Caller, owner: &str, holds: u32) -> Reply {
     let (lease, holds) = (LEASE.to_string(), holds.to_string());
     let arguments = [owner, &lease, &holds, "0"];
@@ -35,14 +36,18 @@ async fn every_acquisition_is_counted() {
     assert_eq!(acquire(admin, US, 2).await, Reply::Counted(2));
     assert!(matches!(acquire(admin, THEM, 1).await, Reply::Busy(1..)));
     assert_eq!(acquire(admin, THEM, 2).await, Reply::Absent);
-    assert_eq!(bed.token().await, Some(2), "who is refused is not counted");
+    assert_eq!(
+        bed.token().await,
+        Some(2),
+        "a refused attempt takes no token"
+    );
     assert_eq!(admin.release(US, 0).await, Reply::Done);
     assert_eq!(acquire(admin, US, 2).await, Reply::Absent);
     assert_eq!(acquire(admin, THEM, 1).await, Reply::Counted(3));
     assert_eq!(bed.ask::<i64>(&["PTTL", COUNTER]).await, -1);
 }
 
-/// A repetition is answered with the present token, which is its own.
+/// The reply to a repetition has the current token, which is that of the hold.
 #[tokio::test]
 async fn a_repeated_fenced_acquisition_is_counted_once() {
     let bed = Bed::new().await;
@@ -55,11 +60,15 @@ async fn a_repeated_fenced_acquisition_is_counted_once() {
         }
     }
     assert_eq!(admin.release(US, 0).await, Reply::Done);
-    assert_eq!(repeat(admin, US, 1).await, Reply::Counted(4), "it had not");
+    assert_eq!(
+        repeat(admin, US, 1).await,
+        Reply::Counted(4),
+        "the first sending was not executed"
+    );
     bed.ask::<()>(&["HSET", LOCK, US, "7"]).await;
     assert_eq!(repeat(admin, US, 1).await, Reply::Counted(4));
     bed.is_held_by(US, 1).await;
-    // What stands there is left of an earlier hold: its work is not to be taken for this one's.
+    // The owner's field is left of an earlier hold, so the acquisition counts anew.
     assert_eq!(acquire(admin, US, 1).await, Reply::Counted(5));
     bed.is_held_by(US, 1).await;
 }
@@ -67,7 +76,8 @@ async fn a_repeated_fenced_acquisition_is_counted_once() {
 #[tokio::test]
 async fn a_refused_fenced_acquisition_takes_no_lock_and_no_token() {
     let bed = Bed::new().await;
-    // Without a lease it would be there for ever (P-A7): it is taken back, and its number is lost.
+    // Without a lease the hold would last for ever (P-A7). The script takes it back, and its token
+    // is unused.
     let rights = ["~*", "&*", "+@all", "-pexpire"];
     let caller = Caller::with_rights(&bed.server, &rights).await;
     let answer = acquire(&caller, US, 1).await;
@@ -131,7 +141,7 @@ async fn many_operations_in_one_call() {
     }
 }
 
-/// What the server runs for each operation.
+/// The commands of each operation.
 #[tokio::test]
 async fn the_commands_of_each_operation() {
     let bed = Bed::new().await;

@@ -1,4 +1,4 @@
-//! What is no lock of this kind is told apart and left alone (P-A7, P-A8).
+//! Data that is not a lock of this kind is refused and left alone (P-A7, P-A8).
 
 use super::{Bed, LEASE, LOCK, Reply, THEM, US};
 
@@ -11,7 +11,7 @@ async fn a_lock_without_expiry_is_busy_for_ever() {
     assert_eq!(bed.pttl().await, -1);
 }
 
-/// A hash that was not made for locking: its field's owner, whichever that is, holds it.
+/// A foreign hash counts as a hold of its field, whatever the field is.
 #[tokio::test]
 async fn a_strangers_hash_is_busy() {
     let bed = Bed::new().await;
@@ -75,7 +75,7 @@ async fn a_read_write_lock_is_refused_and_left_alone() {
             Reply::WrongKind(_)
         ));
         assert!(matches!(bed.admin.inspect(US).await, Reply::WrongKind(_)));
-        // A plain hold of this owner there is none, whatever the field says.
+        // This owner has no plain hold, although the field exists.
         for holds in [1, 0] {
             let released = bed.admin.release(US, holds).await;
             assert!(

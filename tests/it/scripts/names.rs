@@ -1,11 +1,11 @@
-//! Names with braces and beyond ASCII (P-T9, P-W8).
+//! Names with braces and with characters beyond ASCII (P-T9, P-W8).
 
 use redisson_lock::{Config, LockClient, Released};
 use testbed::{Server, eventually};
 
 use super::{Listener, SOON};
 
-/// Only a message lets a waiter in.
+/// A client whose waiters are woken only by messages.
 async fn patient(server: &Server) -> LockClient {
     let mut config = Config::default();
     config.watchdog_lease = 30 * SOON;
@@ -19,10 +19,11 @@ async fn listeners(server: &Server, channel: &str) -> u32 {
     count
 }
 
-/// Parked are `waiters` that have come since the counters were set back, refused once before and once after they listen.
+/// Waits until `waiters` were refused before and after they subscribed, since the counters were
+/// reset.
 async fn parked(server: &Server, waiters: u64) {
     let tried = async || server.calls().await.get("pttl") >= Some(&(2 * waiters));
-    eventually("they are parked", SOON, tried).await;
+    eventually("the waiters are parked", SOON, tried).await;
 }
 
 #[tokio::test]
@@ -55,7 +56,7 @@ async fn every_name_is_the_key_and_wakes_its_waiters() {
     }
 }
 
-/// Two locks, one channel.
+/// Two locks that share a channel.
 #[tokio::test]
 async fn a_name_and_the_same_in_braces_wake_each_their_own() {
     let server = Server::start().await;
@@ -64,7 +65,7 @@ async fn a_name_and_the_same_in_braces_wake_each_their_own() {
         let mut guards = Vec::new();
         for name in names {
             let guard = holder.reentrant_lock(name).try_lock().await.unwrap();
-            guards.push(guard.expect("it is a lock of its own"));
+            guards.push(guard.expect("the two names are different locks"));
         }
         server.reset_calls().await;
         let mut waits = Vec::new();
@@ -75,7 +76,7 @@ async fn a_name_and_the_same_in_braces_wake_each_their_own() {
         parked(&server, 2).await;
         assert_eq!(listeners(&server, "redisson_lock__channel:{a}").await, 1);
         for (guard, wait) in guards.into_iter().zip(waits) {
-            assert!(!wait.is_finished(), "it is in before the other one is out");
+            assert!(!wait.is_finished(), "the waiter acquired a held lock");
             assert_eq!(guard.unlock().await, Ok(Released::Fully));
             let entered = tokio::time::timeout(SOON, wait)
                 .await

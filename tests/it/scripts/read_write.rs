@@ -1,4 +1,4 @@
-//! The read-write lock's scripts: the protocol's section 4.
+//! The read-write lock's scripts (docs/protocol.md, section 8).
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ pub const WRITE_RENEW: &str = script!("expiry", "write_renew");
 pub const WRITE_FORCE_RELEASE: &str = script!("write_force_release");
 pub const WRITE_INSPECT: &str = script!("write_inspect");
 
-/// One that takes part.
+/// A user of both sides' scripts.
 pub struct Sides<'a>(pub &'a Caller);
 
 impl Sides<'_> {
@@ -32,7 +32,7 @@ impl Sides<'_> {
         self.0.run(READ_ACQUIRE, &arguments).await
     }
 
-    /// Within a write hold of the same owner.
+    /// Acquires a read hold inside a write hold of the same owner.
     pub async fn read_inside(&self, lease: i64, owner: &str, holds: u32) -> Reply {
         let (lease, holds) = (lease.to_string(), holds.to_string());
         let relies = if holds == "1" { "0" } else { "1" };
@@ -79,7 +79,7 @@ fn writer(owner: &str) -> String {
 }
 
 impl Bed {
-    /// All that is there for the lock: its fields, and its readers' markers by number of keys.
+    /// Fails unless the lock has these fields and this many markers.
     async fn stands(&self, fields: &[(&str, &str)], markers: usize) {
         let owned = |&(field, value): &(&str, &str)| (field.to_owned(), value.to_owned());
         let expected: BTreeMap<String, String> = fields.iter().map(owned).collect();
@@ -143,7 +143,8 @@ async fn a_writer_may_read_and_goes_on_reading() {
     bed.stands(&[("mode", "write"), (&both, "1")], 0).await;
     bed.expires_in_about(LEASE).await;
     assert_eq!(listener.messages().await, [""; 0]);
-    // The write hold ends first: it says so, and what is left lives for as long as the read hold's lease.
+    // The write hold ends first. The script publishes it, and the rest lives as long as the read
+    // hold's lease.
     assert_eq!(sides.read_inside(5 * LEASE, US, 1).await, Reply::Done);
     assert_eq!(sides.write_end(US, 0).await, Reply::Done);
     assert_eq!(listener.messages().await, ["1"]);
@@ -153,8 +154,8 @@ async fn a_writer_may_read_and_goes_on_reading() {
     assert!(matches!(sides.write(US, 1).await, Reply::Busy(_)));
     assert_eq!(sides.read_end(US, 0).await, Reply::Done);
     let heard = listener.messages().await;
-    assert_eq!(heard, ["0"], "who waits has heard of a longer lease");
-    // One that has nearly the same lease says nothing when it leaves the rest.
+    assert_eq!(heard, ["0"], "waiters rely on the longer lease");
+    // A read hold with nearly the same lease as the rest ends without a message.
     assert_eq!(sides.read(US, 1).await, Reply::Done);
     assert_eq!(sides.read_end(US, 0).await, Reply::Done);
     assert_eq!(listener.messages().await, [""; 0]);
@@ -163,7 +164,8 @@ async fn a_writer_may_read_and_goes_on_reading() {
     bed.is_free().await;
 }
 
-/// The hash lives as long as the longest of its readers' leases, and a write hold's time is never cut.
+/// The hash lives as long as the longest lease of its readers. A write hold's lease is never
+/// shortened.
 #[tokio::test]
 async fn leases_of_readers_and_writer() {
     let bed = Bed::new().await;
@@ -174,7 +176,7 @@ async fn leases_of_readers_and_writer() {
     assert!(bed.marker_left(THEM, 1).await <= LEASE);
     assert_eq!(sides.read_end(US, 0).await, Reply::Done);
     bed.expires_in_about(LEASE).await;
-    // A dead reader counts for its lease and no longer.
+    // A dead reader counts until its lease ends.
     bed.ask::<()>(&["DEL", &marker(THEM, 1)]).await;
     assert_eq!(sides.read(US, 1).await, Reply::Done);
     assert_eq!(sides.read_end(US, 0).await, Reply::Done);
@@ -196,7 +198,7 @@ async fn leases_of_readers_and_writer() {
 
 /// P-R3, P-R7: each side by itself, and of the readers only its own.
 #[tokio::test]
-async fn renewals_concern_ones_own_side() {
+async fn renewals_concern_one_side_only() {
     let bed = Bed::new().await;
     let sides = Sides(&bed.admin);
     assert_eq!(sides.write(US, 1).await, Reply::Done);
@@ -219,20 +221,28 @@ async fn renewals_concern_ones_own_side() {
     assert_eq!(sides.read_renew(US, 9 * LEASE).await, Reply::Done);
     assert!(
         bed.marker_left(THEM, 1).await <= LEASE,
-        "another's is kept alive"
+        "another owner's lease was renewed"
     );
-    assert_eq!(sides.read_renew(US, 0).await, Reply::Done, "0 only looks");
+    assert_eq!(
+        sides.read_renew(US, 0).await,
+        Reply::Done,
+        "a lease of 0 changes nothing"
+    );
     bed.expires_in_about(9 * LEASE).await;
-    // Without a marker left it has lost its lease, whatever its field says.
+    // A reader without a marker has lost its lease, although its field exists.
     bed.ask::<()>(&["DEL", &marker(US, 2)]).await;
     assert_eq!(sides.read_renew(US, 0).await, Reply::Done);
     bed.ask::<()>(&["DEL", &marker(US, 1)]).await;
     assert_eq!(sides.read_renew(US, LEASE).await, Reply::Absent);
-    assert_eq!(bed.marker_left(US, 1).await, -2, "it is not brought back");
+    assert_eq!(
+        bed.marker_left(US, 1).await,
+        -2,
+        "the renewal restores no marker"
+    );
 }
 
 #[tokio::test]
-async fn forcing_and_looking_are_for_ones_own_side() {
+async fn force_release_and_inspect_concern_one_side_only() {
     let bed = Bed::new().await;
     let (sides, admin) = (Sides(&bed.admin), &bed.admin);
     let mut listener = Listener::on(&bed.server, CHANNEL).await;
@@ -255,7 +265,7 @@ async fn forcing_and_looking_are_for_ones_own_side() {
     assert_eq!(listener.messages().await, ["0"]);
     bed.ask::<()>(&["FLUSHALL"]).await;
     assert_eq!(sides.write(US, 1).await, Reply::Done);
-    assert_eq!(look(READ_INSPECT, US).await, (-2, 0), "no owner reads");
+    assert_eq!(look(READ_INSPECT, US).await, (-2, 0), "no read hold");
     assert_eq!(look(WRITE_INSPECT, US).await.1, 1);
     assert_eq!(sides.read_inside(LEASE, US, 1).await, Reply::Done);
     assert_eq!(look(READ_INSPECT, US).await.1, 1);
@@ -277,7 +287,7 @@ async fn forcing_and_looking_are_for_ones_own_side() {
     assert_eq!(listener.messages().await, [""; 0]);
 }
 
-/// A lost reply and its repetition, on both sides.
+/// A request with a lost reply and its repetition, on both sides.
 #[tokio::test]
 async fn a_repeated_read_or_write_request_is_executed_once() {
     let bed = Bed::new().await;
@@ -312,9 +322,9 @@ async fn a_repeated_read_or_write_request_is_executed_once() {
     bed.is_free().await;
 }
 
-/// What a lost operation left, which its process says is not there.
+/// A lost operation left a hold that its client does not count. The next acquisition replaces it.
 #[tokio::test]
-async fn ghosts_of_the_owner_are_taken_over() {
+async fn uncounted_holds_of_the_owner_are_replaced() {
     let bed = Bed::new().await;
     let sides = Sides(&bed.admin);
     for holds in 1..=5 {
@@ -334,7 +344,7 @@ async fn ghosts_of_the_owner_are_taken_over() {
     bed.is_free().await;
 }
 
-/// Holds whose leases have ended stand before a live one, which gets a lower number when the owner adds one.
+/// Expired holds precede a live one, whose number falls when the owner adds a hold.
 #[tokio::test]
 async fn a_hold_with_a_short_lease_leaves_a_live_one_its_lease() {
     for ended in [1, 2] {
@@ -349,7 +359,7 @@ async fn a_hold_with_a_short_lease_leaves_a_live_one_its_lease() {
             bed.ask::<()>(&["DEL", &marker(US, hold)]).await;
         }
         assert_eq!(sides.read(US, 2).await, Reply::Done);
-        // Another reader that leaves sets the expiry that the remaining ones need.
+        // The release of another reader sets the expiry that the remaining readers need.
         assert_eq!(sides.read(THEM, 1).await, Reply::Done);
         assert_eq!(sides.read_end(THEM, 0).await, Reply::Done);
         bed.expires_in_about(9 * LEASE).await;
@@ -357,7 +367,7 @@ async fn a_hold_with_a_short_lease_leaves_a_live_one_its_lease() {
     }
 }
 
-/// A write hold that its owner does not count on any more, its lease having run out by the owner's clock.
+/// The owner's clock has ended this write hold, and its key still exists.
 #[tokio::test]
 async fn a_read_acquisition_ends_an_expired_write_hold_of_its_owner() {
     let bed = Bed::new().await;
@@ -369,19 +379,23 @@ async fn a_read_acquisition_ends_an_expired_write_hold_of_its_owner() {
         assert_eq!(sides.read(US, 1).await, Reply::Done);
         bed.stands(&[("mode", "read"), (US, "1")], 1).await;
     }
-    assert_eq!(listener.messages().await, ["1"], "others may read now");
+    assert_eq!(
+        listener.messages().await,
+        ["1"],
+        "other owners may read now"
+    );
     assert_eq!(sides.read(THEM, 1).await, Reply::Done);
     assert_eq!(sides.read_end(US, 0).await, Reply::Done);
     assert_eq!(sides.read_end(THEM, 0).await, Reply::Counted(1));
     bed.is_free().await;
-    // Another's is no business of this owner's.
+    // Another owner's write hold stays.
     assert_eq!(sides.write(THEM, 1).await, Reply::Done);
     assert!(matches!(sides.read(US, 1).await, Reply::Busy(1..)));
     bed.stands(&[("mode", "write"), (&writer(THEM), "1")], 0)
         .await;
 }
 
-/// What the server runs for each operation.
+/// The commands of each operation.
 #[tokio::test]
 async fn the_commands_of_each_operation() {
     let bed = Bed::new().await;
@@ -412,11 +426,14 @@ async fn the_commands_of_each_operation() {
     }
     bed.server.reset_calls().await;
     assert_eq!(sides.read("one more", 1).await, Reply::Done);
-    assert!(inner().await <= 6, "entering, however many read");
+    assert!(
+        inner().await <= 6,
+        "an acquisition, however many owners read"
+    );
     assert_eq!(sides.read_end("one more", 0).await, Reply::Done);
     assert!(
         inner().await <= 101 + 6,
-        "leaving: a look at each reader's lease"
+        "a release reads each reader's lease"
     );
     assert!(matches!(sides.write(THEM, 1).await, Reply::Busy(_)));
     assert!(inner().await <= 2, "pttl, hmget");

@@ -1,4 +1,5 @@
-//! The read-write lock's scripts where the server refuses something, and several operations in one call (P-A8 to P-A10).
+//! The read-write lock's scripts when the server refuses a command, and in calls with several
+//! operations (P-A8 to P-A10).
 
 use super::{
     Bed, Caller, LEASE, LOCK, Listener, Reply, THEM, US,
@@ -32,7 +33,7 @@ async fn without_the_right_to_publish_nothing_is_released() {
         refused(sides.write_end(US, 0).await, before.clone()).await;
         refused(caller.run(WRITE_FORCE_RELEASE, &[CHANNEL]).await, before).await;
     }
-    // Where no message is due, it works: another reads on.
+    // Without a message to publish, the release works: another owner reads on.
     assert_eq!(all.write_end(US, 0).await, Reply::Done);
     assert_eq!(sides.read(THEM, 1).await, Reply::Done);
     assert_eq!(sides.read_end(US, 0).await, Reply::Done);
@@ -69,7 +70,7 @@ async fn out_of_memory_releases_and_renewals_work() {
     bed.expires_in_about(5 * LEASE).await;
     assert_eq!(sides.write_end(US, 1).await, Reply::Done);
     assert_eq!(sides.read_end(US, 1).await, Reply::Done);
-    // The downgrade lets readers in, once there is memory.
+    // The downgrade admits readers, once there is memory.
     assert_eq!(sides.write_end(US, 0).await, Reply::Done);
     assert_eq!(listener.messages().await, ["1"]);
     let fields = bed.fields().await;
@@ -90,7 +91,7 @@ async fn out_of_memory_releases_and_renewals_work() {
     bed.is_free().await;
 }
 
-/// P-A8: Redisson grants a write lock over a plain hold (seen).
+/// P-A8: Redisson grants a write lock over a plain hold (measured).
 #[tokio::test]
 async fn a_plain_lock_and_other_types_are_refused_and_left_alone() {
     let bed = Bed::new().await;
@@ -136,7 +137,8 @@ async fn a_plain_lock_and_other_types_are_refused_and_left_alone() {
     }
 }
 
-/// Each with its own markers, some of them bad: no other one notices.
+/// Each operation has its own markers. One lock has data of another type, which affects no other
+/// operation.
 #[tokio::test]
 async fn many_operations_in_one_call() {
     const BAD: usize = 3;
@@ -145,7 +147,7 @@ async fn many_operations_in_one_call() {
     let before = bed.everything().await;
     let locks: Vec<String> = (0..20).map(|number| format!("lock:{number}")).collect();
     let run = async |script: &str, arguments: &[&str]| {
-        // What is beside a lock is its own.
+        // Each lock has its own markers.
         let operations = locks.iter().map(|lock| {
             let own = |word: &&str| word.replace(BASE, &format!("{{{lock}}}"));
             (lock.as_str(), arguments.iter().map(own).collect())
@@ -193,7 +195,7 @@ async fn many_operations_in_one_call() {
     assert_eq!(bed.everything().await, before);
 }
 
-/// P-RW6: any number may stand in another's field.
+/// P-RW6: another owner's field may have any number.
 #[tokio::test]
 async fn another_readers_count_is_not_believed() {
     let bed = Bed::new().await;

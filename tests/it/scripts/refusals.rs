@@ -1,4 +1,4 @@
-//! What the server refuses halfway leaves nothing half done (P-A9, P-A10).
+//! A script whose command the server refuses leaves nothing half done (P-A9, P-A10).
 
 use redisson_lock::{Error, LockClient, Owner, Released};
 use testbed::{Server, eventually};
@@ -29,7 +29,7 @@ async fn without_the_right_to_set_a_lease_nothing_is_taken() {
     bed.is_free().await;
 }
 
-/// With no right but those that a lock needs while it works, a lock without expiry is not left either.
+/// With only the rights of normal work, a lock without expiry is not left either.
 #[tokio::test]
 async fn a_refused_lock_is_taken_back_without_further_rights() {
     let bed = Bed::new().await;
@@ -42,7 +42,7 @@ async fn a_refused_lock_is_taken_back_without_further_rights() {
     bed.is_free().await;
 }
 
-/// The right is taken away while the lock is held.
+/// The user loses the right while it holds the lock.
 #[tokio::test]
 async fn a_refused_step_of_a_nested_hold_changes_nothing() {
     let bed = Bed::new().await;
@@ -53,18 +53,10 @@ async fn a_refused_step_of_a_nested_hold_changes_nothing() {
     let before = bed.snapshot().await;
     let acquired = caller.acquire_for(US, 2 * LEASE, 3).await;
     assert!(matches!(acquired, Reply::Failed(_)), "{acquired:?}");
-    assert_eq!(
-        bed.snapshot().await,
-        before,
-        "refused and done all the same"
-    );
+    assert_eq!(bed.snapshot().await, before, "the refused step was done");
     let released = caller.release(US, 1).await;
     assert!(matches!(released, Reply::Failed(_)), "{released:?}");
-    assert_eq!(
-        bed.snapshot().await,
-        before,
-        "refused and done all the same"
-    );
+    assert_eq!(bed.snapshot().await, before, "the refused step was done");
     let renewed = caller.renew(US, LEASE).await;
     assert!(matches!(renewed, Reply::Failed(_)), "{renewed:?}");
 }
@@ -86,21 +78,22 @@ async fn a_refused_release_is_an_error_and_a_later_one_frees_the_lock() {
     assert_eq!(
         server.command::<u32>(&["HLEN", LOCK]).await,
         1,
-        "it is still locked"
+        "the lock is still held"
     );
     server.command::<()>(&["ACL", "SETUSER", "app", "&*"]).await;
     let guard = lock
         .try_lock()
         .await
         .unwrap()
-        .expect("what is left is its own");
+        .expect("the owner's hold is still there");
     assert_eq!(guard.unlock().await, Ok(Released::Fully));
     assert_eq!(server.command::<u32>(&["DBSIZE"]).await, 0);
     let report = client.shutdown().await;
-    assert_eq!(report.unreleased, [], "it has been released");
+    assert_eq!(report.unreleased, [], "the hold was released");
 }
 
-/// From here on every command that may need memory is refused: the server has more than this with no keys at all.
+/// Makes the server refuse every command that may need memory. It uses more than this without any
+/// keys.
 async fn fill(server: &Server) {
     let settings = [
         "CONFIG",
@@ -137,7 +130,7 @@ async fn out_of_memory_releases_and_renewals_work() {
 }
 
 #[tokio::test]
-async fn out_of_memory_nothing_is_taken_and_nothing_left() {
+async fn out_of_memory_acquisitions_are_refused_and_leave_nothing() {
     let bed = Bed::new().await;
     fill(&bed.server).await;
     let acquired = bed.admin.acquire(US, 1).await;
@@ -154,7 +147,7 @@ async fn out_of_memory_forcing_works() {
     assert_eq!(bed.ask::<u32>(&["EXISTS", LOCK]).await, 0);
 }
 
-/// The same from the outside; and the counts are right again once there is memory.
+/// The same through a client. The hold counts are right once there is memory.
 #[tokio::test]
 async fn out_of_memory_clients_can_unlock_and_acquisitions_are_errors() {
     let server = Server::start().await;
@@ -174,7 +167,7 @@ async fn out_of_memory_clients_can_unlock_and_acquisitions_are_errors() {
     assert_eq!(
         lock.hold_count().await,
         Ok(1),
-        "whatever the server counts, ours is right"
+        "the client's count is right, whatever the server has"
     );
     server
         .command::<()>(&["CONFIG", "SET", "maxmemory", "0"])

@@ -1,8 +1,9 @@
-//! Sending twice is harmless: a script recognises its own repetition and answers as the first time.
+//! A second sending is harmless: a request names the hold count that results, and its repetition
+//! finds that count.
 
 use super::{Bed, CHANNEL, LEASE, LOCK, Listener, Reply, THEM, US};
 
-/// P-A1: a lost reply and its repetition are one hold.
+/// P-A1: a request with a lost reply and its repetition give one hold.
 #[tokio::test]
 async fn an_acquisition_counts_once_however_often_it_is_sent() {
     let bed = Bed::new().await;
@@ -18,9 +19,9 @@ async fn an_acquisition_counts_once_however_often_it_is_sent() {
     bed.is_free().await;
 }
 
-/// What an operation left that its process has given up on: the count that the process says is right.
+/// A hold that the client does not count is replaced: the count of the request is right.
 #[tokio::test]
-async fn a_ghost_of_the_owner_is_taken_over() {
+async fn an_uncounted_hold_of_the_owner_is_replaced() {
     let bed = Bed::new().await;
     bed.ask::<u32>(&["HSET", LOCK, US, "5"]).await;
     assert_eq!(bed.admin.acquire(US, 2).await, Reply::Done);
@@ -31,7 +32,7 @@ async fn a_ghost_of_the_owner_is_taken_over() {
     bed.is_held_by(US, 1).await;
 }
 
-/// P-A5: neither a second decrement nor "not held".
+/// P-A5: a repeated release does not decrement twice.
 #[tokio::test]
 async fn a_release_counts_once_however_often_it_is_sent() {
     let bed = Bed::new().await;
@@ -46,9 +47,9 @@ async fn a_release_counts_once_however_often_it_is_sent() {
         }
     }
     assert_eq!(bed.admin.release(US, 0).await, Reply::Counted(1));
-    // Whether that is a repetition only its sender can know.
+    // The script finds no hold. Only the client knows that this is a repetition, and not an error.
     assert_eq!(bed.admin.release(US, 0).await, Reply::Absent);
-    assert_eq!(listener.messages().await, ["0"], "told once");
+    assert_eq!(listener.messages().await, ["0"], "one message");
     bed.is_free().await;
 }
 
@@ -65,7 +66,7 @@ async fn a_late_repetition_does_no_harm() {
     assert_eq!(bed.snapshot().await, before);
 }
 
-/// The last release frees the lock whatever the count: one that was refused may have left it too high.
+/// The last release frees the lock whatever the count. A refused release may have left it too high.
 #[tokio::test]
 async fn the_last_release_does_not_trust_the_count() {
     let bed = Bed::new().await;

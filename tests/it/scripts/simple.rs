@@ -1,4 +1,4 @@
-//! The simple lock's scripts: one string, set, compared and deleted.
+//! The simple lock's scripts: one string that is set, compared and deleted.
 
 use super::{Bed, Caller, LEASE, LOCK, Listener, Reply, THEM, US, owned};
 
@@ -39,8 +39,16 @@ async fn the_owner_of_the_value_holds_it() {
     }
     assert_eq!(renew(admin, US, 5 * LEASE).await, Reply::Done);
     bed.expires_in_about(5 * LEASE).await;
-    assert_eq!(renew(admin, US, LEASE).await, Reply::Done, "never shorter");
-    assert_eq!(renew(admin, US, 0).await, Reply::Done, "0 only looks");
+    assert_eq!(
+        renew(admin, US, LEASE).await,
+        Reply::Done,
+        "a lease is never shortened"
+    );
+    assert_eq!(
+        renew(admin, US, 0).await,
+        Reply::Done,
+        "a lease of 0 changes nothing"
+    );
     bed.expires_in_about(5 * LEASE).await;
     assert_eq!(listener.messages().await, [""; 0]);
     assert_eq!(release(admin, US).await, Reply::Counted(1));
@@ -70,7 +78,7 @@ async fn a_repeated_simple_request_is_executed_once() {
     assert_eq!(release(admin, US).await, Reply::Absent);
     assert_eq!(listener.messages().await, ["0"]);
     assert_eq!(acquire(admin, THEM, LEASE).await, Reply::Done);
-    assert_eq!(release(admin, US).await, Reply::Absent, "a late one");
+    assert_eq!(release(admin, US).await, Reply::Absent, "a late release");
     assert_eq!(bed.ask::<String>(&["GET", LOCK]).await, THEM);
 }
 
@@ -95,7 +103,7 @@ async fn a_refused_simple_request_changes_nothing() {
     assert_eq!(
         acquire(&bed.admin, US, 2 * LEASE).await,
         Reply::Done,
-        "its repetition"
+        "the repetition"
     );
     assert_eq!(renew(&bed.admin, US, 5 * LEASE).await, Reply::Done);
     bed.expires_in_about(5 * LEASE).await;
@@ -154,7 +162,7 @@ async fn many_operations_in_one_call() {
     assert_eq!(bed.ask::<u32>(&["DBSIZE"]).await, 2);
 }
 
-/// What the server runs for each operation.
+/// The commands of each operation.
 #[tokio::test]
 async fn the_commands_of_each_operation() {
     let bed = Bed::new().await;

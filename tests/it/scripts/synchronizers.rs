@@ -1,4 +1,4 @@
-//! The scripts of semaphores and latches: repetitions, late commands, refusals, and foreign data.
+//! The scripts of semaphores and latches: repetitions, late commands, refusals and foreign data.
 
 use super::{Bed, Caller, LOCK, Listener, Reply};
 
@@ -18,7 +18,7 @@ const GIVE_BACK: &str = script!("attempts", "number", "clock", "permits", "permi
 const EXTEND: &str = script!("number", "clock", "permits", "permit_extend");
 const COUNT: &str = script!("number", "clock", "permits", "permit_count");
 
-/// The attempt `number` of a client at a number.
+/// Sends the client's attempt `number` on a number.
 async fn attempt(caller: &Caller, script: &str, arguments: &[&str], number: u32) -> Reply {
     let number = number.to_string();
     let arguments = [arguments, &[&number, "60000"]].concat();
@@ -58,7 +58,7 @@ async fn an_attempt_is_executed_once_and_not_after_a_later_one() {
     assert_eq!(attempt(admin, ACQUIRE, &["1"], 5).await, Reply::Busy(0));
     let left: i64 = bed.ask(&["PTTL", ATTEMPT]).await;
     assert!((1..=60_000).contains(&left), "{left}");
-    // What a foreign command has written there is no attempt.
+    // Foreign data at the attempts' key is no attempt.
     bed.ask::<()>(&["SET", ATTEMPT, "odd"]).await;
     assert_eq!(
         attempt(admin, RELEASE, &["1", CHANNEL], 1).await,
@@ -110,14 +110,18 @@ async fn expired_permits_are_taken_back_and_announced() {
     };
     assert_eq!(take("a", "60000").await, Reply::Told(vec![0, 0, -1]));
     bed.ask::<()>(&["SET", LOCK, "2"]).await;
-    // Ended long ago, as a client of Redisson left it.
+    // A permit of Redisson's that expired long ago.
     bed.ask::<i64>(&["ZADD", ENDS, "1000", &of("d")]).await;
     for _ in 0..2 {
         let taken = take("a", "-1").await;
-        assert_eq!(taken, Reply::Told(vec![1, 2, -1]), "or repeated");
+        assert_eq!(
+            taken,
+            Reply::Told(vec![1, 2, -1]),
+            "the first request or its repetition"
+        );
     }
     let Reply::Told(counted) = take("b", "60000").await else {
-        panic!("there are two more");
+        panic!("two more permits must be there");
     };
     assert!(
         counted[..2] == [1, 1] && (1..=60_000).contains(&counted[2]),
@@ -152,7 +156,7 @@ fn of(letters: &str) -> String {
 }
 
 #[tokio::test]
-async fn permits_are_taken_and_given_back_all_or_none() {
+async fn permits_are_acquired_and_released_all_or_none() {
     let bed = Bed::new().await;
     let admin = &bed.admin;
     let mut listener = Listener::on(&bed.server, CHANNEL).await;
@@ -172,7 +176,7 @@ async fn permits_are_taken_and_given_back_all_or_none() {
         assert_eq!(
             take("abc").await,
             Reply::Told(vec![1, 1, -1]),
-            "or repeated"
+            "the first request or its repetition"
         );
     }
     assert_eq!(take("de").await, Reply::Told(vec![0, 1, -1]));
@@ -181,13 +185,21 @@ async fn permits_are_taken_and_given_back_all_or_none() {
     assert_eq!((left().await, ids().await.len()), ("1".to_owned(), 3));
     assert!(listener.messages().await.is_empty());
     for _ in 0..2 {
-        assert_eq!(give_back("ac", "2").await, Reply::Done, "or repeated");
+        assert_eq!(
+            give_back("ac", "2").await,
+            Reply::Done,
+            "the first request or its repetition"
+        );
     }
     assert_eq!((left().await, ids().await), ("3".to_owned(), vec![of("b")]));
-    // One that has ended goes back to the rest, and the other one stays.
+    // The expired permit returns to the pool, and the other one stays.
     bed.ask::<i64>(&["ZADD", ENDS, "1000", &of("e")]).await;
     for _ in 0..2 {
-        assert_eq!(give_back("be", "3").await, Reply::Absent, "or repeated");
+        assert_eq!(
+            give_back("be", "3").await,
+            Reply::Absent,
+            "the first request or its repetition"
+        );
     }
     assert_eq!((left().await, ids().await), ("4".to_owned(), vec![of("b")]));
     assert_eq!(listener.messages().await, ["3", "4"]);
@@ -222,7 +234,7 @@ async fn a_refused_semaphore_request_changes_nothing() {
     let most = i64::MAX.to_string();
     let too_many = attempt(&bed.admin, RELEASE, &[&most, CHANNEL], 2).await;
     assert!(too_many.failed_with("too many"), "{too_many:?}");
-    assert_eq!(listener.messages().await, [""; 0], "nothing to tell of");
+    assert_eq!(listener.messages().await, [""; 0], "no message");
     bed.out_of_memory().await;
     for (script, arguments) in [(ACQUIRE, &["1"] as &[_]), (RELEASE, &["1", CHANNEL])] {
         let refused = attempt(&bed.admin, script, arguments, 3).await;

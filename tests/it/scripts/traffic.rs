@@ -1,4 +1,4 @@
-//! What a client sends for its locks, and that it copes when the server has forgotten the scripts.
+//! The commands that a client sends for its locks, also when the server has lost the scripts.
 
 use redisson_lock::{Config, LockClient, Released};
 use testbed::{Proxy, Server, eventually};
@@ -10,7 +10,7 @@ async fn pair(client: &LockClient) {
     assert_eq!(guard.unlock().await, Ok(Released::Fully));
 }
 
-/// One script per lock, one per unlock, and no other command.
+/// One script per lock and one per unlock, and no other command.
 #[tokio::test]
 async fn two_scripts_and_nothing_else() {
     let server = Server::start().await;
@@ -25,11 +25,11 @@ async fn two_scripts_and_nothing_else() {
     let requests = proxy.faults().requests() - before;
     let calls = server.calls().await;
     assert_eq!(calls.get("evalsha"), Some(&200), "{calls:?}");
-    let others = requests - 200;
+    let further = requests - 200;
     let pings = calls.get("ping").copied().unwrap_or(0);
     assert_eq!(
-        others, pings,
-        "beside the scripts, only a sign of life now and then: {calls:?}"
+        further, pings,
+        "a command besides scripts and PINGs: {calls:?}"
     );
     assert!(pings <= 10, "{calls:?}");
     for unwanted in [

@@ -1,4 +1,4 @@
-//! Every transition of the protocol's section 2.
+//! Every transition of the reentrant lock (docs/protocol.md, section 4).
 
 use super::{Bed, LEASE, LOCK, Listener, Reply, THEM, US};
 use super::{CHANNEL, FORCE_RELEASE};
@@ -18,7 +18,7 @@ async fn a_held_lock_is_busy_for_other_owners() {
     assert_eq!(bed.admin.acquire(US, 1).await, Reply::Done);
     let before = bed.snapshot().await;
     let Reply::Busy(left) = bed.admin.acquire(THEM, 1).await else {
-        panic!("two are inside");
+        panic!("two owners hold the lock");
     };
     assert!(left > LEASE / 2 && left <= LEASE, "{left}");
     assert_eq!(bed.snapshot().await, before);
@@ -35,7 +35,7 @@ async fn a_holder_enters_again() {
     }
 }
 
-/// P-R8: never shorter; longer where more is asked for.
+/// P-R8: a re-entry never shortens the lease, and may lengthen it.
 #[tokio::test]
 async fn entering_again_may_lengthen_the_lease() {
     let bed = Bed::new().await;
@@ -44,10 +44,10 @@ async fn entering_again_may_lengthen_the_lease() {
     bed.expires_in_about(LEASE).await;
     assert_eq!(bed.admin.acquire_for(US, 5 * LEASE, 3).await, Reply::Done);
     bed.expires_in_about(5 * LEASE).await;
-    // Compared as numbers: as text, "9000" would be the longest.
+    // The leases are compared as numbers: as text, "9000" would be the longest.
     assert_eq!(bed.admin.acquire_for(US, 9000, 4).await, Reply::Done);
     bed.expires_in_about(5 * LEASE).await;
-    // What had lost its expiry gets one.
+    // A lock without expiry gets one.
     bed.ask::<u32>(&["PERSIST", LOCK]).await;
     assert_eq!(bed.admin.acquire(US, 5).await, Reply::Done);
     bed.expires_in_about(LEASE).await;
@@ -63,7 +63,7 @@ async fn nested_holds_on_a_lock_that_is_gone_are_not_granted() {
     assert_eq!(
         bed.admin.acquire(US, 3).await,
         Reply::Absent,
-        "one of two holds is gone"
+        "one of two holds is missing"
     );
     bed.is_held_by(US, 1).await;
 }
@@ -94,7 +94,7 @@ async fn releases_count_down_and_the_last_one_frees_and_announces() {
     assert_eq!(
         listener.messages().await,
         ["0"],
-        "the lease is cut once: waiters have heard of the longer one"
+        "one message for the shorter lease: waiters rely on the longer one"
     );
     assert_eq!(bed.admin.release(US, 0).await, Reply::Counted(1));
     bed.is_free().await;
@@ -117,7 +117,7 @@ async fn a_release_needs_a_hold() {
     assert_eq!(
         bed.admin.release(THEM, 3).await,
         Reply::Absent,
-        "there are not so many holds"
+        "the lock has fewer holds"
     );
     bed.is_held_by(THEM, 2).await;
     assert_eq!(listener.messages().await, [""; 0]);
@@ -131,7 +131,11 @@ async fn a_renewal_sets_the_lease_of_its_owner() {
     assert_eq!(bed.admin.acquire(US, 1).await, Reply::Done);
     assert_eq!(bed.admin.renew(US, 5 * LEASE).await, Reply::Done);
     bed.expires_in_about(5 * LEASE).await;
-    assert_eq!(bed.admin.renew(US, 0).await, Reply::Done, "0 only looks");
+    assert_eq!(
+        bed.admin.renew(US, 0).await,
+        Reply::Done,
+        "a lease of 0 changes nothing"
+    );
     bed.expires_in_about(5 * LEASE).await;
     assert_eq!(bed.admin.renew(THEM, 10 * LEASE).await, Reply::Absent);
     assert_eq!(bed.admin.renew(THEM, 0).await, Reply::Absent);
@@ -153,14 +157,14 @@ async fn a_forced_release_frees_the_lock_and_is_announced() {
 }
 
 #[tokio::test]
-async fn looking_tells_the_lease_and_the_count() {
+async fn inspect_returns_the_lease_and_the_count() {
     let bed = Bed::new().await;
     assert_eq!(bed.admin.inspect(US).await, Reply::Told(vec![-2, 0]));
     assert_eq!(bed.admin.acquire(US, 1).await, Reply::Done);
     assert_eq!(bed.admin.acquire(US, 2).await, Reply::Done);
     for (owner, count) in [(US, 2), (THEM, 0)] {
         let Reply::Told(told) = bed.admin.inspect(owner).await else {
-            panic!("it tells");
+            panic!("the reply has the lease and the count");
         };
         assert!(told[0] > LEASE / 2 && told[0] <= LEASE, "{told:?}");
         assert_eq!(told[1..], [count]);

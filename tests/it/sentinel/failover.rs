@@ -1,4 +1,5 @@
-//! The master fails over by order, by its death and by its sleep, while holds of all kinds go on and waiters wait.
+//! A master fails over by order, by its death and by a pause, while owners hold locks of several
+//! kinds and tasks wait.
 
 use std::{
     sync::Arc,
@@ -20,13 +21,14 @@ use crate::{
     },
 };
 
-/// From the new master's first write to the last waiter's entry.
+/// The limit from the new master's first write to the last waiter's acquisition.
 const INSIDE_WITHIN: Duration = Duration::from_secs(5);
 const WAITERS: usize = 4;
 
 type HeldBy<S> = Guard<<<S as Subject>::Rival as Subject>::Kind>;
 
-/// One that holds a lock to the end, another that holds one until the failover, and the waiters for that.
+/// An owner that holds a lock to the end, another that holds one until the failover, and waiters
+/// for the second lock.
 struct Line<S: Subject> {
     kept: HeldBy<S>,
     held: HeldBy<S>,
@@ -44,22 +46,22 @@ impl<S: Subject> Line<S> {
             let lock = clients[waiter % clients.len()].kind::<S>(&waited);
             let room = room.clone();
             waiting.spawn(async move {
-                let guard = lock.lock().await.expect("a waiter gets in");
+                let guard = lock.lock().await.expect("the waiter acquires the lock");
                 let entered = Instant::now();
                 room.visit_as::<S>().await;
                 assert_eq!(guard.unlock().await, Ok(Released::Fully));
                 entered
             });
         }
-        // A fair lock has a channel per waiter, the other kinds one for all of a client.
-        let ears = if S::NAME == Fair::NAME {
+        // A fair lock has a channel per waiter, other kinds have one per client.
+        let listeners = if S::NAME == Fair::NAME {
             WAITERS
         } else {
             clients.len()
         };
         let master = &set_up.replicated.servers[0];
         eventually("the tasks wait", GENEROUS, async || {
-            ears_at(master, &S::channel(&waited)).await >= ears
+            listeners_at(master, &S::channel(&waited)).await >= listeners
         })
         .await;
         Self {
@@ -70,8 +72,8 @@ impl<S: Subject> Line<S> {
         }
     }
 
-    /// The lock is given back while there is no master yet: everybody is let in as soon as there is one.
-    fn let_in(self, first_write: JoinHandle<Instant>) -> JoinHandle<(HeldBy<S>, Duration)> {
+    /// The lock is released while no master answers. The waiters acquire it once there is one.
+    fn finish(self, first_write: JoinHandle<Instant>) -> JoinHandle<(HeldBy<S>, Duration)> {
         tokio::spawn(async move {
             assert_eq!(self.room.visits(), 0, "the tasks wait");
             assert_eq!(self.held.unlock().await, Ok(Released::Fully));
@@ -80,7 +82,7 @@ impl<S: Subject> Line<S> {
             let took = entered.saturating_duration_since(first_write);
             assert!(
                 took < INSIDE_WITHIN,
-                "{}: inside {took:?} after the first write",
+                "{}: the last waiter acquired it {took:?} after the first write",
                 S::NAME
             );
             (self.kept, took)
@@ -88,19 +90,19 @@ impl<S: Subject> Line<S> {
     }
 }
 
-/// How many connections listen to channels that begin with `channel`.
-async fn ears_at(server: &Server, channel: &str) -> usize {
+/// Counts the connections that listen to channels that begin with `channel`.
+async fn listeners_at(server: &Server, channel: &str) -> usize {
     let mut heard = subscriptions(server).await;
     heard.retain(|heard| heard.starts_with(channel));
-    let mut ears = 0;
+    let mut listeners = 0;
     for channel in heard {
         let (_, count): (String, usize) = server.command(&["PUBSUB", "NUMSUB", &channel]).await;
-        ears += count;
+        listeners += count;
     }
-    ears
+    listeners
 }
 
-/// When one of `ports` first takes a write.
+/// The time of the first write that a server on one of `ports` accepts.
 async fn first_write(ports: Vec<u16>) -> Instant {
     let mut attempts = JoinSet::new();
     for port in ports {
@@ -124,7 +126,7 @@ async fn first_write(ports: Vec<u16>) -> Instant {
     first.expect("a new master takes writes").unwrap().unwrap()
 }
 
-/// What the client locks is locked on `new`.
+/// Waits until the client's locks are on `new`.
 async fn follows(client: &LockClient, new: &Server) {
     eventually("the client follows", GENEROUS, async || {
         let name = unique_name("follows");
@@ -136,14 +138,14 @@ async fn follows(client: &LockClient, new: &Server) {
     .await;
 }
 
-/// What the old master does until the clients have found the new one.
+/// The old master's behaviour until the clients have found the new one.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum OldMaster {
     Answers,
     IsSilent,
 }
 
-/// A failover from the first server to another, and all that must come true of it.
+/// Runs a failover from the first server to another, and checks its rules.
 async fn survives(
     old: OldMaster,
     fail: impl AsyncFn(&Watched),
@@ -165,19 +167,22 @@ async fn survives(
         workers.spawn(ledger.clone().work(client.reentrant_lock(&busy), owner));
         workers.spawn(ledger.clone().work(client.fair_lock(&line), owner));
     }
-    eventually("they work", GENEROUS, async || ledger.holds() > 20).await;
+    eventually("the workers hold locks", GENEROUS, async || {
+        ledger.holds() > 20
+    })
+    .await;
     set_up.replicated.caught_up(0).await;
 
     let failing = Instant::now();
     fail(&set_up).await;
-    let others = set_up.replicated.servers[1..]
+    let replicas = set_up.replicated.servers[1..]
         .iter()
         .map(Server::port)
         .collect();
-    let written = tokio::spawn(first_write(others));
+    let written = tokio::spawn(first_write(replicas));
     let new = set_up.fails_over_from(0).await;
     let at = written.await.unwrap();
-    // A release that the old one still took, if it lives, would be a lost write.
+    // A release that the live old master executes would be a lost write.
     for client in &clients {
         follows(client, &set_up.replicated.servers[new]).await;
     }
@@ -187,10 +192,10 @@ async fn survives(
     };
     let written = || tokio::spawn(std::future::ready(at));
     let lines = (
-        plain.let_in(written()),
-        fair.let_in(written()),
-        read.let_in(written()),
-        write.let_in(written()),
+        plain.finish(written()),
+        fair.finish(written()),
+        read.finish(written()),
+        write.finish(written()),
     );
     let (plain, fair, read, write) = tokio::try_join!(lines.0, lines.1, lines.2, lines.3).unwrap();
     println!(
@@ -200,7 +205,7 @@ async fn survives(
     recover(&set_up, new, &clients[1]).await;
 
     let before = ledger.holds();
-    eventually("they work again", GENEROUS, async || {
+    eventually("the workers hold locks again", GENEROUS, async || {
         ledger.holds() > before + 20
     })
     .await;
@@ -239,7 +244,7 @@ async fn a_failover_after_the_masters_death_is_survived() {
     }
 }
 
-/// P-T5: it wakes up as a master, and remains one for some 10 s.
+/// P-T5: the old master resumes as a master, and remains one for about 10 s.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_failover_is_survived_and_the_old_master_is_not_used_when_it_resumes() {
     for _ in 0..rounds() {
@@ -257,9 +262,11 @@ async fn is_not_believed(set_up: &Watched, new: usize, client: &LockClient) {
     let name = unique_name("held");
     let guard = client.reentrant_lock(&name).lock().await.unwrap();
     servers[0].resume();
-    eventually("what was on its way is done", GENEROUS, async || {
-        connections(&servers[0]).await == 0
-    })
+    eventually(
+        "the clients close their connections",
+        GENEROUS,
+        async || connections(&servers[0]).await == 0,
+    )
     .await;
     let before = scripts(&servers[0]).await;
     let mut asked = 0;

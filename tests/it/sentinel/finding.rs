@@ -1,4 +1,4 @@
-//! How the master is found, and what is said when it is not.
+//! The search for the master, and the errors when none is found.
 
 use std::collections::HashMap;
 
@@ -10,7 +10,7 @@ use crate::hazards::stage::{GENEROUS, connect, exists, why};
 
 const SECRETS: [&str; 3] = ["s3cret-of-servers", "s3cret-of-sentinels", "wr0ng"];
 
-/// What connecting fails with; no secret is in it.
+/// The error of a connection attempt. It contains no secret.
 async fn refusal(url: &str) -> Error {
     let error = LockClient::connect(url)
         .await
@@ -35,9 +35,9 @@ async fn the_master_is_found_by_any_sentinel_that_is_up() {
     set_up.sentinels[1].resume();
 }
 
-/// One sentinel is named; the rest are heard of from it, and are enough when it is gone.
+/// The URL names one sentinel. The client learns the rest from it, and works after its end.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_other_sentinels_are_learned_of() {
+async fn the_client_learns_of_the_other_sentinels() {
     let set_up = Watched::start().await;
     let first = &set_up.sentinels[0];
     let url = format!(
@@ -47,7 +47,7 @@ async fn the_other_sentinels_are_learned_of() {
     );
     let client = connect(&url, config()).await;
     for sentinel in &set_up.sentinels {
-        eventually("it is asked", GENEROUS, async || {
+        eventually("the client asks the sentinel", GENEROUS, async || {
             connections(sentinel).await == 1
         })
         .await;
@@ -75,7 +75,7 @@ async fn an_unknown_service_and_silent_sentinels_are_errors() {
     assert!(why(&silent).contains("sentinels"), "{silent:?}");
 }
 
-/// Servers and sentinels have users and passwords of their own.
+/// Servers and sentinels have different users and passwords.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn users_and_passwords_of_servers_and_sentinels() {
     let [of_servers, of_sentinels, wrong] = SECRETS;
@@ -108,7 +108,7 @@ async fn users_and_passwords_of_servers_and_sentinels() {
     let as_user = connect(&url(&format!("app:{own}"), &users), config()).await;
     works(&as_user, &unique_name("user")).await;
 
-    for (server, sentinel, whose) in [
+    for (server, sentinel, setting) in [
         (of_servers, "", "sentinelPassword"),
         (of_servers, "&sentinelPassword=wr0ng", "sentinelPassword"),
         (
@@ -120,16 +120,16 @@ async fn users_and_passwords_of_servers_and_sentinels() {
     ] {
         let error = refusal(&url(&format!(":{server}"), sentinel)).await;
         assert!(
-            matches!(&error, Error::Config { reason, .. } if reason.contains(whose)),
+            matches!(&error, Error::Config { reason, .. } if reason.contains(setting)),
             "{server} {sentinel}: {error:?}"
         );
     }
-    // After a failover too.
+    // The passwords serve after a failover too.
     set_up.replicated.servers[0].kill();
     works(&client, &unique_name("new")).await;
 }
 
-/// A user that may not ask is told so, not that there is no such service.
+/// The error names the missing right, and not a missing service.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_user_without_the_right_to_ask() {
     let set_up = Watched::start().await;
@@ -153,7 +153,7 @@ async fn a_user_without_the_right_to_ask() {
     );
 }
 
-/// A NAT: what the sentinels announce is reached somewhere else. After a failover, too.
+/// A NAT: announced addresses are reached at other ones, also after a failover.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn announced_addresses_are_mapped() {
     let set_up = Watched::start().await;
@@ -179,16 +179,18 @@ async fn announced_addresses_are_mapped() {
         .unwrap();
     works(&client, &unique_name("mapped")).await;
     for sentinel in &set_up.sentinels {
-        eventually("it is asked, from outside", GENEROUS, async || {
-            through(sentinel) == 1
-        })
+        eventually(
+            "the client asks the sentinel through its proxy",
+            GENEROUS,
+            async || through(sentinel) == 1,
+        )
         .await;
         assert_eq!(connections(sentinel).await, 1);
     }
     set_up.replicated.servers[0].kill();
     works(&client, &unique_name("mapped")).await;
     let new = &set_up.replicated.servers[set_up.fails_over_from(0).await];
-    eventually("all is from outside", GENEROUS, async || {
+    eventually("the client uses the proxy only", GENEROUS, async || {
         through(new) >= 2 && connections(new).await == through(new)
     })
     .await;

@@ -1,4 +1,4 @@
-//! The holds of each owner and their times: written down by tasks that lock all the time, and judged afterwards.
+//! Records the holds of tasks that lock all the time, and judges them afterwards.
 
 use std::{
     fmt,
@@ -11,11 +11,11 @@ use fastrand::Rng;
 use redisson_lock::{Kind, Lock, Released};
 use tokio_util::sync::CancellationToken;
 
-/// How long two may hold one lock when the new master never had the first hold: until all clients have found the new
-/// master, as opposed to a lease of 30 s.
-const TOLD_WITHIN: Duration = Duration::from_secs(5);
+/// The limit of an overlap where the new master never had the first hold. It is the time until all
+/// clients find the new master, and not a lease of 30 s.
+const REPORTED_WITHIN: Duration = Duration::from_secs(5);
 
-/// One hold, from when its owner could rely on it to when it gave it up, or was told that it is lost.
+/// One hold, from the grant to the release or the report of its loss.
 #[derive(Clone)]
 struct Stay {
     name: String,
@@ -32,17 +32,17 @@ pub struct Ledger {
     stop: CancellationToken,
 }
 
-/// What a ledger tells.
+/// The result of a ledger.
 #[derive(Debug, Default)]
 pub struct Sum {
     pub holds: usize,
-    /// Holders that were told that the new master never had their hold.
+    /// Holds whose loss was reported, because the new master never had them.
     pub lost: usize,
-    /// Pairs that held one lock at a time, the one of the two that was lost being told of it, and for how long at most.
+    /// Overlaps of two holds of one lock, one of which was reported lost, and the longest of them.
     pub overlaps: usize,
     pub longest: Duration,
-    /// Pairs of which neither was told, as either was let in and out by a master of its own.
-    pub untold: usize,
+    /// Overlaps without a reported loss: each hold began and ended at its own master.
+    pub unreported: usize,
 }
 
 impl fmt::Display for Sum {
@@ -52,28 +52,28 @@ impl fmt::Display for Sum {
             lost,
             overlaps,
             longest,
-            untold,
+            unreported,
         } = self;
         write!(
             f,
-            "{holds} holds, {lost} lost, {overlaps} overlaps of up to {longest:?}, {untold} untold"
+            "{holds} holds, {lost} lost, {overlaps} overlaps of up to {longest:?}, {unreported} unreported"
         )
     }
 }
 
 impl Ledger {
-    /// Locks and unlocks as `owner` until the ledger is closed; once in a while holds for long.
+    /// Locks and unlocks as `owner` until the ledger is closed. One hold in 16 may last long.
     pub async fn work<K: Kind>(self: Arc<Self>, lock: Lock<K>, owner: usize) {
         let mut random = Rng::new();
         while !self.stop.is_cancelled() {
-            // None within `command_wait`: the failover takes that long.
+            // A failover may outlast `command_wait`.
             let Ok(guard) = lock.lock().await else {
                 continue;
             };
             let entered = Instant::now();
             let longest = if random.u8(..16) == 0 { 1000 } else { 20 };
             let stay = Duration::from_millis(random.u64(..longest));
-            let told = tokio::time::timeout(stay, guard.lost()).await;
+            let reported = tokio::time::timeout(stay, guard.lost()).await;
             let left = Instant::now();
             let unlocked = guard.unlock().await;
             let stay = Stay {
@@ -81,7 +81,7 @@ impl Ledger {
                 owner,
                 entered,
                 left,
-                lost: told.is_ok() || unlocked != Ok(Released::Fully),
+                lost: reported.is_ok() || unlocked != Ok(Released::Fully),
             };
             self.stays().push(stay);
             tokio::time::sleep(Duration::from_millis(random.u64(..5))).await;
@@ -100,9 +100,10 @@ impl Ledger {
         self.stays.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// No two held one lock, but where a write was lost that the old master had acknowledged; and then not for long.
+    /// Fails if two owners held one lock, unless the old master acknowledged a write that was lost,
+    /// and then only for a short time.
     ///
-    /// While `two_masters` answer, a hold may begin and end at the old one, which is never told.
+    /// While `two_masters` answer, a hold may begin and end at the old one, which reports no loss.
     pub fn judged(&self, two_masters: &Range<Instant>) -> Sum {
         let mut stays = self.stays().clone();
         stays.sort_by_key(|stay| stay.entered);
@@ -122,10 +123,10 @@ impl Ledger {
                 );
                 if !earlier.lost && !later.lost {
                     let excused = two_masters.contains(&later.entered);
-                    assert!(excused, "{two}, and neither was told");
-                    sum.untold += 1;
+                    assert!(excused, "{two}, and no loss was reported");
+                    sum.unreported += 1;
                 }
-                assert!(both < TOLD_WITHIN, "{two}");
+                assert!(both < REPORTED_WITHIN, "{two}");
                 sum.overlaps += 1;
                 sum.longest = sum.longest.max(both);
             }
@@ -134,7 +135,7 @@ impl Ledger {
     }
 }
 
-/// A stay of so many milliseconds after `start`.
+/// A hold from `millis.start` to `millis.end` after `start`.
 #[cfg(test)]
 fn stay(start: Instant, owner: usize, millis: std::ops::Range<u64>, lost: bool) -> Stay {
     let at = |millis| start + Duration::from_millis(millis);
@@ -173,11 +174,11 @@ fn two_holders_at_the_time_of_two_masters_are_tolerated() {
     let stays = [stay(start, 1, 0..30, false), stay(start, 2, 20..40, false)];
     let two_masters = start + Duration::from_millis(10)..start + Duration::from_millis(25);
     let sum = ledger(stays.into()).judged(&two_masters);
-    assert_eq!((sum.overlaps, sum.untold), (1, 1));
+    assert_eq!((sum.overlaps, sum.unreported), (1, 1));
 }
 
 #[test]
-#[should_panic(expected = "neither was told")]
+#[should_panic(expected = "no loss was reported")]
 fn two_holders_outside_the_time_of_two_masters_are_found() {
     let start = Instant::now();
     let stays = [stay(start, 1, 0..30, false), stay(start, 2, 20..40, false)];
@@ -186,7 +187,7 @@ fn two_holders_outside_the_time_of_two_masters_are_found() {
 }
 
 #[test]
-#[should_panic(expected = "neither was told")]
+#[should_panic(expected = "no loss was reported")]
 fn two_holders_at_a_time_are_found() {
     let start = Instant::now();
     let stays = [stay(start, 1, 0..30, false), stay(start, 2, 29..40, false)];

@@ -1,4 +1,4 @@
-//! What is not there any more: holds that never reached the new master, sentinels, everything.
+//! Lost holds that never reached the new master, lost sentinels, and a restart of everything.
 
 use redisson_lock::{Config, Durability, LostReason, Released};
 use testbed::{Server, Watched, eventually, unique_name};
@@ -7,14 +7,15 @@ use tokio::time::timeout;
 use super::{config, connections, left_clean, works};
 use crate::hazards::stage::{GENEROUS, PROMPT, connect, exists, scripts};
 
-/// A lease that no test sees the end of.
+/// A lease that outlasts each test.
 fn long() -> Config {
     let mut config = config();
     config.watchdog_lease = 10 * GENEROUS;
     config
 }
 
-/// P-T5: what the new master does not have is lost at once, not after a lease; and nothing else is.
+/// P-T5: a hold that the new master lacks is lost at once and not after a lease. No other hold is
+/// lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hold_that_did_not_reach_the_new_master_is_lost_at_once() {
     let set_up = Watched::start().await;
@@ -28,7 +29,8 @@ async fn a_hold_that_did_not_reach_the_new_master_is_lost_at_once() {
         .await
         .unwrap();
     set_up.replicated.caught_up(0).await;
-    // The replicas hear nothing from here on: their connections are closed, and they cannot make new ones.
+    // The replicas receive nothing from now on: their connections are closed, and a paused process
+    // makes no new ones.
     for replica in &servers[1..] {
         replica.pause();
     }
@@ -64,17 +66,20 @@ async fn a_hold_that_did_not_reach_the_new_master_is_lost_at_once() {
             fixed.lost()
         )
     };
-    let told = timeout(PROMPT, lost).await.expect("they are told at once");
+    let reported = timeout(PROMPT, lost)
+        .await
+        .expect("the losses are reported at once");
     let gone = LostReason::Gone;
-    assert_eq!(told, (gone, gone, gone, gone, gone));
+    assert_eq!(reported, (gone, gone, gone, gone, gone));
     assert!(!kept.is_lost());
     assert_eq!(kept.unlock().await, Ok(Released::Fully));
     left_clean(&set_up, new, &[client]).await;
 }
 
-/// Also when the connection to the master breaks meanwhile; and when they are back, they are heard again.
+/// Holds survive, even if the connection to the master breaks. The client uses the sentinels again
+/// after their return.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_sentinels_for_a_while_everything_goes_on() {
+async fn holds_survive_an_outage_of_all_sentinels() {
     let set_up = Watched::start().await;
     let client = connect(&set_up.url(), config()).await;
     let master = &set_up.replicated.servers[0];
@@ -102,28 +107,29 @@ async fn without_sentinels_for_a_while_everything_goes_on() {
     assert_eq!(guard.unlock().await, Ok(Released::Fully));
 }
 
-/// P-T5: the only sentinel that answers was away during the failover, and still names the old master, which is awake.
+/// P-T5: the only running sentinel was down during the failover. It names the old master, which
+/// runs.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_sentinel_that_has_slept_through_the_failover_is_not_believed() {
+async fn a_sentinel_that_was_down_during_the_failover_is_not_believed() {
     let set_up = Watched::start().await;
     let client = connect(&set_up.url(), config()).await;
     let name = unique_name("held");
     let guard = client.reentrant_lock(&name).lock().await.unwrap();
     set_up.replicated.caught_up(0).await;
     let old = &set_up.replicated.servers[0];
-    let [_, other, sleepy] = &set_up.sentinels[..] else {
+    let [_, other, outdated] = &set_up.sentinels[..] else {
         unreachable!()
     };
-    sleepy.kill();
+    outdated.kill();
     old.pause();
     let new = set_up.fails_over_from(0).await;
     works(&client, &unique_name("new")).await;
     set_up.sentinels[0].kill();
     other.kill();
     old.resume();
-    sleepy.restart().await;
+    outdated.restart().await;
     eventually(
-        "the old master is awake, and left alone",
+        "no client is connected to the old master",
         GENEROUS,
         async || connections(old).await == 0,
     )
@@ -134,14 +140,22 @@ async fn a_sentinel_that_has_slept_through_the_failover_is_not_believed() {
             .parse()
             .unwrap()
     };
-    assert_eq!(set_up.master_by(2).await, 0, "it names the old one");
-    // More than it gets from this test.
-    let at = asked(sleepy).await;
+    assert_eq!(
+        set_up.master_by(2).await,
+        0,
+        "the sentinel names the old master"
+    );
+    // More commands than this test sends.
+    let at = asked(outdated).await;
     let mut own = 0;
-    eventually("it has been asked for a while", GENEROUS, async || {
-        own += 1;
-        asked(sleepy).await > at + own + 12
-    })
+    eventually(
+        "the client has asked the sentinel repeatedly",
+        GENEROUS,
+        async || {
+            own += 1;
+            asked(outdated).await > at + own + 12
+        },
+    )
     .await;
     for _ in 0..10 {
         works(&client, &unique_name("still")).await;
@@ -156,7 +170,7 @@ async fn a_sentinel_that_has_slept_through_the_failover_is_not_believed() {
     );
 }
 
-/// Everything is killed and starts over, empty: holders are told, waiters get in.
+/// All servers restart empty: holders learn of the loss, and waiters acquire the lock.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn holders_lose_and_waiters_enter_when_all_servers_restart_empty() {
     let set_up = Watched::start().await;
@@ -188,7 +202,7 @@ async fn holders_lose_and_waiters_enter_when_all_servers_restart_empty() {
     assert_eq!(timeout(GENEROUS, guard.lost()).await, Ok(LostReason::Gone));
     let entered = timeout(GENEROUS, waiting)
         .await
-        .expect("the waiter gets in");
+        .expect("the waiter acquires the lock");
     assert_eq!(
         entered.unwrap().unwrap().unlock().await,
         Ok(Released::Fully)

@@ -1,4 +1,4 @@
-//! A master and its replicas without sentinels: whichever of them says that it is a master.
+//! A master and its replicas without sentinels. The servers report their roles.
 
 use redisson_lock::{LockClient, Released};
 use testbed::{Replicated, Server, unique_name};
@@ -6,12 +6,12 @@ use testbed::{Replicated, Server, unique_name};
 use super::{config, works};
 use crate::hazards::stage::{connect, exists, scripts, why};
 
-/// An operator makes `new` the master, and those of `others` follow it.
-async fn promote(set_up: &Replicated, new: usize, others: &[usize]) {
+/// An operator makes `new` the master, and `replicas` follow it.
+async fn promote(set_up: &Replicated, new: usize, replicas: &[usize]) {
     let server = &set_up.servers[new];
     server.command::<()>(&["REPLICAOF", "NO", "ONE"]).await;
-    for other in others {
-        follow(set_up, *other, new).await;
+    for replica in replicas {
+        follow(set_up, *replica, new).await;
     }
 }
 
@@ -21,15 +21,15 @@ async fn follow(set_up: &Replicated, follower: usize, master: usize) {
     set_up.servers[follower].command::<()>(&order).await;
 }
 
-/// Which of the servers has the lock.
+/// The servers that have the lock.
 async fn servers_with(set_up: &Replicated, name: &str) -> Vec<usize> {
-    let mut who = Vec::new();
+    let mut found = Vec::new();
     for (index, server) in set_up.servers.iter().enumerate() {
         if exists(server, name).await {
-            who.push(index);
+            found.push(index);
         }
     }
-    who
+    found
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -46,7 +46,7 @@ async fn the_master_is_moved_by_hand() {
     assert!(!exists(&set_up.servers[1], &name).await);
 }
 
-/// One that is dead, or does not answer, holds no client up.
+/// A server that is dead or does not answer delays no client.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_replica_and_then_the_master_die() {
     let set_up = Replicated::start(2).await;
@@ -65,16 +65,16 @@ async fn a_replica_and_then_the_master_die() {
     assert!(why(&error).contains("servers"), "{error:?}");
 }
 
-/// P-T5: it comes back as the master that it was.
+/// P-T5: the old master resumes as a master.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_old_master_that_wakes_up_is_not_believed() {
+async fn an_old_master_that_resumes_is_not_believed() {
     let set_up = Replicated::start(2).await;
     let client = connect(&set_up.url(), config()).await;
     let name = unique_name("held");
     let guard = client.reentrant_lock(&name).lock().await.unwrap();
     set_up.caught_up(0).await;
     set_up.servers[0].pause();
-    // The other replica still waits for the old one.
+    // The other replica still follows the paused master.
     promote(&set_up, 1, &[]).await;
     works(&client, &unique_name("new")).await;
     set_up.servers[0].resume();
@@ -89,8 +89,8 @@ async fn an_old_master_that_wakes_up_is_not_believed() {
     assert_eq!(guard.unlock().await, Ok(Released::Fully));
 }
 
-/// Two that have nothing to do with each other: the one that more follow is the master, and where that does not tell,
-/// no newcomer is let in, and what is there stays where it is.
+/// Two unrelated masters: the client uses the one with more replicas. If they have equally many,
+/// new clients are refused, and existing clients keep their master.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_two_unrelated_masters_the_client_uses_the_one_with_more_replicas_or_neither() {
     let set_up = Replicated::start(1).await;

@@ -1,6 +1,8 @@
-//! How long a failover takes, and which part of it is the client's: printed, not judged.
+//! Prints how long a failover takes, and which part of that is the client's. It fails only when a
+//! step does not end.
 //!
-//! `TOPOLOGY_ROUNDS=10 tools/run-tests.sh --threads 1 it 'with sentinels' sentinel::timing --nocapture` (after `make programs`)
+//! `TOPOLOGY_ROUNDS=10 tools/run-tests.sh --threads 1 it 'with sentinels' sentinel::timing
+//! --nocapture` (after `make programs`)
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +13,7 @@ use tokio::{task::JoinSet, time::timeout};
 use super::{config, rounds};
 use crate::hazards::stage::{GENEROUS, connect};
 
-/// When a sentinel first names another master than the one on `old`.
+/// The time when a sentinel first names another master than the one on `old`.
 async fn named(sentinels: &[Server], old: u16) -> Instant {
     let mut asking = JoinSet::new();
     for sentinel in sentinels {
@@ -33,18 +35,18 @@ async fn named(sentinels: &[Server], old: u16) -> Instant {
     asking.join_next().await.unwrap().unwrap()
 }
 
-/// When the first lock is had that was asked for now.
+/// The time when a lock is acquired that is requested now.
 async fn locked(client: LockClient) -> Instant {
     let lock = client.reentrant_lock(unique_name("first"));
     let _guard = timeout(2 * GENEROUS, lock.lock())
         .await
-        .expect("in time")
+        .expect("the lock is acquired in time")
         .unwrap();
     Instant::now()
 }
 
 async fn time(what: &str, fail: impl Fn(&Server)) {
-    let mut ours = Vec::new();
+    let mut parts = Vec::new();
     for _ in 0..rounds() {
         let set_up = Watched::start().await;
         let mut config = config();
@@ -62,13 +64,13 @@ async fn time(what: &str, fail: impl Fn(&Server)) {
             locked - start,
             named - start,
         );
-        ours.push(part);
+        parts.push(part);
     }
-    ours.sort_unstable();
+    parts.sort_unstable();
     println!(
         "{what}: the client's part: median {:?}, longest {:?}",
-        ours[ours.len() / 2],
-        ours[ours.len() - 1]
+        parts[parts.len() / 2],
+        parts[parts.len() - 1]
     );
 }
 

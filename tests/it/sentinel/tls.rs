@@ -10,7 +10,7 @@ use testbed::{Server, Watched, unique_name};
 use super::works;
 use crate::bad_input::tls::{connector, make_certificates};
 
-/// Everything speaks TLS only, and trusts an authority whose files are in `dir`.
+/// Servers and sentinels that speak TLS only, and trust an authority whose files are in `dir`.
 async fn secured(dir: &std::path::Path) -> Watched {
     make_certificates(dir);
     let file = |name: &str| dir.join(name).display().to_string();
@@ -29,7 +29,7 @@ async fn secured(dir: &std::path::Path) -> Watched {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sentinels_and_servers_speak_tls() {
-    // Its folder is where the certificates are.
+    // The server's folder has the certificates.
     let certificates = Server::start().await;
     let set_up = secured(certificates.dir()).await;
     let sentinels = set_up.sentinels.iter();

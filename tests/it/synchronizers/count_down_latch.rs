@@ -48,7 +48,7 @@ async fn a_latch_opens_when_it_is_counted_down() {
     assert!(ready.wait_for(Duration::ZERO).await.unwrap());
 }
 
-/// In Redisson, half of the waiters miss it.
+/// Half of Redisson's waiters miss this opening.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_opening_is_not_missed_when_a_new_count_comes_at_once() {
     let server = Server::start().await;
@@ -62,7 +62,7 @@ async fn an_opening_is_not_missed_when_a_new_count_comes_at_once() {
             let ready = ready.clone();
             waits.spawn(async move { ready.wait().await });
         }
-        // Each has looked once: until then, it may not have begun to wait.
+        // Each waiter has looked once. Before that, it may not have begun to wait.
         let looked = async || server.calls().await.get("get").copied().unwrap_or(0);
         eventually("the tasks wait", SOON, async || {
             listeners(&server, CHANNEL).await == 1 && looked().await >= 20
@@ -70,14 +70,14 @@ async fn an_opening_is_not_missed_when_a_new_count_comes_at_once() {
         .await;
         let mut both = redis::pipe();
         both.atomic().cmd("DEL").arg("ready");
-        // The last count, or a deletion by Redisson, which publishes no opening.
+        // Either the last count, or a deletion by Redisson, which does not publish an opening.
         let opening = ["0", "1"][round % 2];
         both.cmd("PUBLISH").arg(CHANNEL).arg(opening);
         both.cmd("SET").arg("ready").arg("1");
         both.cmd("PUBLISH").arg(CHANNEL).arg("1");
         let _: redis::Value = both.query_async(&mut admin).await.unwrap();
         while let Some(waited) = timeout(SOON, waits.join_next()).await.unwrap_or_else(|_| {
-            panic!("some missed it in round {round}");
+            panic!("a waiter missed the opening in round {round}");
         }) {
             waited.unwrap().unwrap();
         }
@@ -86,7 +86,7 @@ async fn an_opening_is_not_missed_when_a_new_count_comes_at_once() {
     }
 }
 
-/// What was opened before the wait began does not end it, although the message may come later than the answer.
+/// An opening before the wait does not end it, although its message may arrive after the reply.
 #[tokio::test]
 async fn an_earlier_opening_does_not_end_a_wait() {
     let server = Server::start().await;
@@ -94,7 +94,7 @@ async fn an_earlier_opening_does_not_end_a_wait() {
     let ready = client.count_down_latch("ready");
     for _ in 0..50 {
         ready.try_set_count(1).await.unwrap();
-        // Keeps the subscription over the openings.
+        // Keeps the subscription while the latch opens.
         let waits = tokio::spawn({
             let ready = ready.clone();
             async move { ready.wait().await }
@@ -111,7 +111,7 @@ async fn an_earlier_opening_does_not_end_a_wait() {
     }
 }
 
-/// In Redisson, waiters hang.
+/// Redisson's waiters hang here.
 #[tokio::test]
 async fn a_latch_that_is_deleted_opens() {
     let server = Server::start().await;
@@ -161,7 +161,7 @@ async fn data_that_is_no_latch_is_refused_and_left_alone() {
     }
 }
 
-/// Lua has no exact number for it, and Redisson does.
+/// Lua cannot represent this number exactly, and Redisson can.
 #[tokio::test]
 async fn a_latch_of_the_largest_count_is_closed() {
     let server = Server::start().await;

@@ -1,4 +1,5 @@
-//! Connections that break while answers are on their way: nothing is done twice, and nothing is left.
+//! Connections that break with replies under way: no operation is executed twice, and nothing is
+//! left.
 
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use tokio::time::timeout;
 
 use super::SOON;
 
-/// A client whose next answers are lost with their connection.
+/// A client behind a proxy that loses replies.
 struct Bed {
     server: Server,
     proxy: Proxy,
@@ -27,23 +28,25 @@ impl Bed {
         }
     }
 
-    /// Has `future` run, whose first answer is lost with its connection.
+    /// Runs `future`, whose first reply is lost with its connection.
     async fn lose_its_answer<T>(&self, future: impl Future<Output = T>) -> T {
         let faults = self.proxy.faults();
         let before = faults.lost_replies();
         faults.lose_next_reply();
-        let done = timeout(SOON, future).await.expect("it is sent again");
+        let done = timeout(SOON, future)
+            .await
+            .expect("the request is repeated");
         assert_eq!(faults.lost_replies(), before + 1);
         done
     }
 }
 
 #[tokio::test]
-async fn permits_are_taken_and_given_back_once() {
+async fn permits_are_acquired_and_released_once() {
     let bed = Bed::new().await;
     let pool = bed.client.semaphore("pool");
     assert!(bed.lose_its_answer(pool.try_set_permits(9)).await.unwrap());
-    // So that each script is there already.
+    // Loads each script first.
     pool.acquire().await.unwrap().release().await.unwrap();
     let taken = bed.lose_its_answer(pool.acquire_many(2)).await.unwrap();
     assert_eq!(pool.available_permits().await, Ok(7));
@@ -56,7 +59,7 @@ async fn permits_are_taken_and_given_back_once() {
 }
 
 #[tokio::test]
-async fn a_grant_whose_caller_has_gone_is_given_back() {
+async fn a_grant_whose_caller_was_dropped_is_released() {
     let bed = Bed::new().await;
     let pool = bed.client.semaphore("pool");
     pool.try_set_permits(9).await.unwrap();
@@ -66,7 +69,7 @@ async fn a_grant_whose_caller_has_gone_is_given_back() {
     {
         let acquire = pool.acquire_many(4);
         tokio::pin!(acquire);
-        eventually("the server has run it", SOON, async || {
+        eventually("the server has executed the request", SOON, async || {
             assert!(
                 timeout(Duration::from_millis(1), &mut acquire)
                     .await
@@ -78,14 +81,14 @@ async fn a_grant_whose_caller_has_gone_is_given_back() {
     }
     faults.cut_all();
     faults.stall_replies(false);
-    eventually("it is given back", SOON, async || {
+    eventually("the permits are released", SOON, async || {
         pool.available_permits().await == Ok(9)
     })
     .await;
 }
 
 #[tokio::test]
-async fn expirable_permits_are_taken_and_given_back_once() {
+async fn expirable_permits_are_acquired_and_released_once() {
     let bed = Bed::new().await;
     let pool = bed.client.permit_expirable_semaphore("pool");
     pool.try_set_permits(9).await.unwrap();

@@ -58,7 +58,7 @@ async fn permits_have_ids_and_ends() {
     assert_eq!(pool.available_permits().await, Ok(2));
     let dropped = pool.acquire(LEASE).await.unwrap();
     drop(dropped);
-    eventually("what was dropped is given back", SOON, async || {
+    eventually("the dropped permit is released", SOON, async || {
         pool.available_permits().await == Ok(2)
     })
     .await;
@@ -79,7 +79,7 @@ async fn permits_have_ids_and_ends() {
 }
 
 #[tokio::test]
-async fn permits_of_the_dead_come_back() {
+async fn permits_of_dead_clients_expire() {
     let server = Server::start().await;
     let client = without_polls(&server.url()).await;
     let pool = client.permit_expirable_semaphore("pool");
@@ -87,14 +87,14 @@ async fn permits_of_the_dead_come_back() {
     let dead = pool.acquire(SHORT).await.unwrap();
     let id = dead.id().to_owned();
     dead.leak();
-    // It learns from the server when to ask.
+    // The reply tells the waiter when the permit expires.
     let permit = timeout(SOON, pool.acquire(LEASE)).await.unwrap().unwrap();
     assert!(!pool.release(&id).await.unwrap());
     assert_eq!(pool.permits().await, Ok(1));
     permit.release().await.unwrap();
     no_client_listens(&server, CHANNEL).await;
     let late = pool.acquire(SHORT).await.unwrap();
-    eventually("its end has come", SOON, async || {
+    eventually("the permit has expired", SOON, async || {
         pool.lease_left(late.id()).await == Ok(None)
     })
     .await;
@@ -133,7 +133,7 @@ async fn waiters_are_woken() {
     drop((permit, other));
 }
 
-/// A client is frozen as long as the one thread that it has is blocked.
+/// The client's only thread is blocked.
 #[tokio::test]
 async fn a_frozen_client_loses_its_renewed_permit_and_knows() {
     let server = Server::start().await;
@@ -157,7 +157,10 @@ async fn a_frozen_client_loses_its_renewed_permit_and_knows() {
             .await;
             says.send(()).unwrap();
             let () = freezes.recv().unwrap();
-            assert!(permit.is_lost(), "nothing has been polled since");
+            assert!(
+                permit.is_lost(),
+                "the permit knows of its loss without a poll"
+            );
             assert_eq!(permit.lost().await, LostReason::Expired);
             timeout(SOON, token.cancelled()).await.unwrap();
             assert!(!permit.release().await.unwrap());
@@ -172,7 +175,7 @@ async fn a_frozen_client_loses_its_renewed_permit_and_knows() {
 }
 
 #[tokio::test]
-async fn lists_are_taken_and_given_back_all_or_none() {
+async fn lists_are_acquired_and_released_all_or_none() {
     let server = Server::start().await;
     let client = without_polls(&server.url()).await;
     let pool = client.permit_expirable_semaphore("pool");
@@ -191,7 +194,7 @@ async fn lists_are_taken_and_given_back_all_or_none() {
     let with_unknown = ids.iter().chain([&unknown]);
     assert!(!pool.release_many(with_unknown).await.unwrap());
     assert_eq!(pool.acquired_permits().await, Ok(3));
-    // One that is there twice is one.
+    // A repeated id counts once.
     let twice = ids.iter().chain(&ids);
     assert!(pool.release_many(twice).await.unwrap());
     assert_eq!(pool.available_permits().await, Ok(4));
@@ -199,13 +202,13 @@ async fn lists_are_taken_and_given_back_all_or_none() {
         assert!(!permit.release().await.unwrap());
     }
     drop(pool.try_acquire_many(4, LEASE).await.unwrap().unwrap());
-    eventually("what was dropped is given back", SOON, async || {
+    eventually("the dropped permits are released", SOON, async || {
         pool.available_permits().await == Ok(4)
     })
     .await;
 }
 
-/// Redisson announces permits that are added by their number, which is less than are left then.
+/// Redisson announces the number of added permits, which may be less than the number that is left.
 #[tokio::test]
 async fn a_waiter_for_several_permits_asks_when_a_message_announces_fewer() {
     let server = Server::start().await;

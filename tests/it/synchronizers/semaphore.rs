@@ -15,7 +15,7 @@ use super::{SOON, listeners, no_client_listens, without_polls};
 const CHANNEL: &str = "redisson_sc:{pool}";
 
 #[tokio::test]
-async fn permits_are_taken_counted_and_given_back() {
+async fn permits_are_acquired_counted_and_released() {
     let server = Server::start().await;
     let client = LockClient::connect(server.url()).await.unwrap();
     let pool = client.semaphore("pool");
@@ -35,7 +35,7 @@ async fn permits_are_taken_counted_and_given_back() {
     assert_eq!(pool.available_permits().await, Ok(1));
     assert!(pool.try_acquire_many(2).await.unwrap().is_none());
     drop(two);
-    eventually("what was dropped is given back", SOON, async || {
+    eventually("the dropped permits are released", SOON, async || {
         pool.available_permits().await == Ok(3)
     })
     .await;
@@ -72,7 +72,7 @@ async fn waiters_are_woken_by_message() {
         })
         .await;
     };
-    // For a semaphore that does not exist yet.
+    // The semaphore does not exist yet.
     let first = waits(1);
     waiting(1).await;
     other.semaphore("pool").try_set_permits(1).await.unwrap();
@@ -87,19 +87,19 @@ async fn waiters_are_woken_by_message() {
     let third = timeout(SOON, third).await.unwrap().unwrap().unwrap();
     let fourth = waits(1);
     waiting(1).await;
-    // As Redisson does.
+    // Redisson adds permits in this way.
     let _: i64 = server.command(&["INCRBY", "pool", "1"]).await;
     let _: i64 = server.command(&["PUBLISH", CHANNEL, "1"]).await;
     let fourth = timeout(SOON, fourth).await.unwrap().unwrap().unwrap();
     drop((second, third, fourth));
-    eventually("all is given back", SOON, async || {
+    eventually("all permits are released", SOON, async || {
         pool.available_permits().await == Ok(3)
     })
     .await;
     no_client_listens(&server, CHANNEL).await;
 }
 
-/// In Redisson, the one keeps the other waiting.
+/// In Redisson, the large request keeps the small one waiting.
 #[tokio::test]
 async fn a_large_request_does_not_delay_a_small_one() {
     let server = Server::start().await;
@@ -147,7 +147,8 @@ async fn a_wait_ends_in_time_and_leaves_nothing() {
     assert!(all.is_some_and(|permit| permit.permits() == 1));
 }
 
-/// Of many tasks of many clients that come, give up and go, no more are inside than there are permits, and none is left behind.
+/// Tasks of several clients arrive, time out and leave. No more permits are out than exist, and
+/// none is lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_crowd_shares_permits_and_loses_none() {
     const PERMITS: i64 = 3;
@@ -163,14 +164,14 @@ async fn a_crowd_shares_permits_and_loses_none() {
             tasks.spawn(async move {
                 for round in 0..20_u64 {
                     let permits = i64::from(fastrand::u32(1..=2));
-                    // Some are dropped wherever they are.
+                    // One task in four is dropped at a random time.
                     let patience = match task % 4 {
                         0 => Duration::from_micros(fastrand::u64(..3_000)),
                         _ => SOON,
                     };
                     let taken = timeout(patience, pool.acquire_many(permits as u32)).await;
                     let Ok(taken) = taken else {
-                        assert!(task % 4 == 0, "left behind in round {round}");
+                        assert!(task % 4 == 0, "the task waits too long in round {round}");
                         continue;
                     };
                     let taken = taken.unwrap();
@@ -245,7 +246,7 @@ async fn wrong_keys_bad_names_and_a_closed_client_are_errors() {
 }
 
 #[tokio::test]
-async fn a_client_that_closes_sends_its_waiters_home() {
+async fn a_shutdown_ends_the_waits_for_permits() {
     let server = Server::start().await;
     let client = without_polls(&server.url()).await;
     let pool = client.semaphore("pool");
@@ -262,7 +263,7 @@ async fn a_client_that_closes_sends_its_waiters_home() {
     assert_eq!(waits, Err(Error::Closed));
 }
 
-/// A number that Redis cannot count with is none: what only looks like one is refused before anything is written.
+/// Text that Redis cannot count with is refused before anything is written.
 #[tokio::test]
 async fn text_that_redis_cannot_count_with_is_no_semaphore() {
     let server = Server::start().await;
@@ -300,7 +301,7 @@ async fn the_largest_numbers_are_exact() {
     }
 }
 
-/// What names `a` and `{a}` have in common is a channel.
+/// The names `a` and `{a}` share a channel.
 #[tokio::test]
 async fn semaphores_with_one_channel_are_two() {
     let server = Server::start().await;

@@ -71,7 +71,7 @@ impl Child {
     /// Writes one line to the child's standard input. Panics if the child no longer reads.
     pub fn send_line(&mut self, line: &str) {
         let input = self.input.as_mut().expect("the child's input is open");
-        // One write, so that no part of a line is ever seen.
+        // One write, so that the child never reads part of a line.
         let written = input.write_all(format!("{line}\n").as_bytes());
         if let Err(error) = written {
             panic!(
@@ -150,7 +150,7 @@ impl Child {
         }
     }
 
-    /// Reads an ended child to its end: the reason comes last, and on another pipe.
+    /// Waits for the rest of an ended child's standard error, where the reason comes last.
     async fn last_words(&self) {
         let start = Instant::now();
         while !self.stderr_reader.is_finished() && start.elapsed() < LAST_WORDS_WITHIN {

@@ -129,7 +129,7 @@ impl Clustered {
     /// The server that listens on `port`.
     pub fn on_port(&self, port: u16) -> usize {
         let index = self.servers.iter().position(|server| server.port() == port);
-        index.expect("the port is one of theirs")
+        index.expect("a server listens on the port")
     }
 
     /// Waits until the running nodes agree on the owner of each slot, see each other as healthy, and the replicas are up to date.
@@ -203,7 +203,7 @@ impl Clustered {
     pub async fn owner_of(&self, slot: u16) -> usize {
         let seen = self.seen_by(self.running()[0]).await;
         let owner = seen.iter().find(|seen| seen.has(slot));
-        self.on_port(owner.expect("the slot is somebody's").port)
+        self.on_port(owner.expect("the slot has an owner").port)
     }
 
     /// A unique name in a slot of `node`.
@@ -227,15 +227,15 @@ impl Clustered {
     }
 
     /// Moves the slot's keys.
-    pub async fn move_keys(&self, on_its_way: Move) {
-        let slot = on_its_way.slot.to_string();
+    pub async fn move_keys(&self, migration: Move) {
+        let slot = migration.slot.to_string();
         loop {
             let list = ["CLUSTER", "GETKEYSINSLOT", &slot, "100"];
-            let keys: Vec<String> = self.servers[on_its_way.from].command(&list).await;
+            let keys: Vec<String> = self.servers[migration.from].command(&list).await;
             if keys.is_empty() {
                 return;
             }
-            self.move_some(on_its_way, &keys).await;
+            self.move_some(migration, &keys).await;
         }
     }
 
@@ -264,9 +264,9 @@ impl Clustered {
 
     /// Moves `slot` with its keys to `to`.
     pub async fn move_slot(&self, slot: u16, to: usize) {
-        let on_its_way = self.begin_move(slot, to).await;
-        self.move_keys(on_its_way).await;
-        self.end_move(on_its_way).await;
+        let migration = self.begin_move(slot, to).await;
+        self.move_keys(migration).await;
+        self.end_move(migration).await;
     }
 
     async fn set_slot(&self, node: usize, slot: u16, state: &[&str]) {

@@ -108,7 +108,7 @@ impl Conversation {
         } else {
             set.remove(channel);
         }
-        // A confirmation without a request tells of a slot that has moved away.
+        // A confirmation without a request means that a slot has moved away.
         if let Some(Asked {
             verb: Verb::Subscription { change, awaited },
             ..

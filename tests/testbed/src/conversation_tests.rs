@@ -26,7 +26,7 @@ fn ask_all(requests: &[&str]) -> Conversation {
 }
 
 /// A frame like a push: an array in RESP2.
-fn told(conversation: &mut Conversation, frame: &str) -> Answer {
+fn replied(conversation: &mut Conversation, frame: &str) -> Answer {
     conversation.answered(strings('*', frame).as_bytes())
 }
 
@@ -72,27 +72,30 @@ fn empty_requests_have_no_reply() {
 #[test]
 fn a_subscriber_in_resp2_gets_arrays_that_are_no_replies() {
     let mut conversation = ask_all(&["SUBSCRIBE a b", "PING"]);
-    assert_eq!(told(&mut conversation, "subscribe a"), Answer::Push);
-    assert_eq!(told(&mut conversation, "message a hello"), Answer::Message);
-    assert_eq!(told(&mut conversation, "subscribe b"), Answer::Push);
+    assert_eq!(replied(&mut conversation, "subscribe a"), Answer::Push);
     assert_eq!(
-        told(&mut conversation, "pmessage p a hello"),
+        replied(&mut conversation, "message a hello"),
         Answer::Message
     );
-    assert_eq!(told(&mut conversation, "pong x"), REPLY);
+    assert_eq!(replied(&mut conversation, "subscribe b"), Answer::Push);
+    assert_eq!(
+        replied(&mut conversation, "pmessage p a hello"),
+        Answer::Message
+    );
+    assert_eq!(replied(&mut conversation, "pong x"), REPLY);
     assert!(conversation.asked.is_empty());
 }
 
 #[test]
 fn an_array_that_looks_like_a_message_is_a_reply_without_a_subscription() {
     let mut resp2 = ask_all(&["LRANGE l 0 -1"]);
-    assert_eq!(told(&mut resp2, "message a hello"), REPLY);
+    assert_eq!(replied(&mut resp2, "message a hello"), REPLY);
     let mut resp3 = in_resp3();
     ask(&mut resp3, "SUBSCRIBE a", Fate::Pass);
     assert_eq!(pushed(&mut resp3, "subscribe a"), Answer::Push);
     ask(&mut resp3, "EVALSHA x 0", LOSE);
     assert_eq!(pushed(&mut resp3, "smessage a hello"), Answer::Message);
-    assert_eq!(told(&mut resp3, "message a hello"), LOST);
+    assert_eq!(replied(&mut resp3, "message a hello"), LOST);
 }
 
 #[test]
@@ -106,7 +109,7 @@ fn a_refused_subscription_is_answered_by_its_error() {
 
 #[test]
 fn unsubscribing_from_all_is_confirmed_for_each_channel_or_once() {
-    for push in [told, pushed] {
+    for push in [replied, pushed] {
         let mut conversation = ask_all(&["SUBSCRIBE a b", "UNSUBSCRIBE"]);
         for frame in [
             "subscribe a",
@@ -154,6 +157,6 @@ fn the_protocol_follows_hello_and_reset() {
     ask(&mut conversation, "RESET", Fate::Pass);
     ask(&mut conversation, "LRANGE l 0 -1", Fate::Pass);
     assert_eq!(conversation.answered(b"+RESET\r\n"), REPLY);
-    assert_eq!(told(&mut conversation, "message a hello"), REPLY);
+    assert_eq!(replied(&mut conversation, "message a hello"), REPLY);
     assert!(!conversation.resp3);
 }

@@ -1,5 +1,5 @@
-//! The environment of the tests, the demo and the benchmarks of `redisson-lock`: real servers ([`Server`]), a proxy with faults
-//! ([`Proxy`], [`Faults`]) and child processes with a protocol of lines ([`Child`]).
+//! The environment of the tests, the demo and the benchmarks of `redisson-lock`. It has real servers
+//! ([`Server`]), a proxy with faults ([`Proxy`], [`Faults`]) and child processes ([`Child`]).
 //!
 //! Functions panic with a clear message instead of returning errors, because their callers are tests.
 

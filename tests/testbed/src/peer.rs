@@ -131,7 +131,7 @@ impl Peer {
         let request: Vec<String> = [&[label], words].concat().into_iter().map(encode).collect();
         let request = request.join(" ");
         if let Some(id) = lock(&self.answers).expect_one(sender) {
-            // That the process has ended is told by its answers.
+            // A failed write means that the process has ended, which the answer reports.
             let _ = lock(&self.input).write_all(format!("{id} {request}\n").as_bytes());
         }
         let errors = Arc::clone(&self.errors);
@@ -175,7 +175,7 @@ fn listen(output: impl Read, greet: Greeting, answers: &Mutex<Answers>) {
     for line in lines_of(output) {
         let words: Vec<String> = line.split(' ').map(decode).collect();
         match &words[..] {
-            // Whatever is written before that is a test harness's, not the peer's.
+            // Earlier lines are a test harness's.
             [ready, version, client_id] if ready == "ready" => {
                 if let Some(greet) = greet.take() {
                     let _ = greet.send((version.clone(), client_id.clone()));

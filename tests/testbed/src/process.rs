@@ -40,7 +40,7 @@ impl Process {
     pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
         self.child
             .try_wait()
-            .expect("a child of ours can be waited for")
+            .expect("this process can wait for its child")
     }
 
     /// Stops the process, and returns once it has stopped.
@@ -48,7 +48,7 @@ impl Process {
         if let Some(pid) = self.signal(Signal::STOP) {
             // Without NOWAIT a process that has just died would be reaped here, unseen by `child`.
             let until = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
-            waitid(WaitId::Pid(pid), until).expect("a child of ours can be waited for");
+            waitid(WaitId::Pid(pid), until).expect("this process can wait for its child");
         }
     }
 
@@ -58,10 +58,10 @@ impl Process {
 
     pub(crate) fn kill(&mut self) {
         self.leash.dismiss();
-        self.child.kill().expect("a child of ours can be killed");
+        self.child.kill().expect("this process can kill its child");
         self.child
             .wait()
-            .expect("a child of ours can be waited for");
+            .expect("this process can wait for its child");
     }
 
     /// Sends nothing after the end of the process: another process may have its pid.
@@ -70,7 +70,7 @@ impl Process {
             return None;
         }
         let pid = Pid::from_child(&self.child);
-        kill_process(pid, signal).expect("a child of ours takes signals");
+        kill_process(pid, signal).expect("this process can signal its child");
         Some(pid)
     }
 }
@@ -102,12 +102,12 @@ impl Leash {
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn();
-        Self(shell.expect("there is a shell"))
+        Self(shell.expect("a shell is installed"))
     }
 
     /// Runs before the process is reaped, because another process may have its pid afterwards.
     fn dismiss(&mut self) {
-        self.0.kill().expect("a child of ours can be killed");
-        self.0.wait().expect("a child of ours can be waited for");
+        self.0.kill().expect("this process can kill its child");
+        self.0.wait().expect("this process can wait for its child");
     }
 }

@@ -78,7 +78,7 @@ impl Drop for Proxy {
     fn drop(&mut self) {
         self.stop = None;
         if let Some(thread) = self.thread.take() {
-            // A panic in there has been printed already, and a panic in `drop` would hide the test's own.
+            // The thread has printed its panic, and a panic in `drop` would hide the test's own.
             let _ = thread.join();
         }
     }
@@ -175,7 +175,7 @@ async fn read_requests(
     faults: &Faults,
 ) -> io::Result<()> {
     let mut frames = Frames::of_client();
-    // Where the client has ended, by an error too, the connection goes on until what it has sent is forwarded.
+    // After the client's end or an error, the connection goes on until its requests are forwarded.
     while client.read_buf(frames.buffer()).await.unwrap_or(0) > 0 {
         let mut requests = Vec::new();
         while let Some(request) = frames.next_frame().map_err(invalid)? {
@@ -287,7 +287,7 @@ async fn forward_replies(
                 _ => out.extend_from_slice(&frame),
             }
         }
-        // What was answered before the lost reply still arrives.
+        // Replies before the lost one still arrive.
         client.write_all_buf(&mut out).await?;
         if lost {
             return Err(io::ErrorKind::ConnectionAborted.into());

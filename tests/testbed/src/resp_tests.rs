@@ -94,7 +94,7 @@ fn an_inline_command_does_not_hide_in_an_array() {
 
 #[test]
 fn words_are_the_leading_strings() {
-    let told = |frame: &'static str, limit| -> Vec<&str> {
+    let words_of = |frame: &'static str, limit| -> Vec<&str> {
         let words = words(frame.as_bytes(), limit);
         words
             .into_iter()
@@ -102,17 +102,17 @@ fn words_are_the_leading_strings() {
             .collect()
     };
     assert_eq!(
-        told("*2\r\n$3\r\nGET\r\n$4\r\na\r\nb\r\n", 9),
+        words_of("*2\r\n$3\r\nGET\r\n$4\r\na\r\nb\r\n", 9),
         ["GET", "a\r\nb"]
     );
-    assert_eq!(told("*2\r\n$3\r\nGET\r\n$1\r\na\r\n", 1), ["GET"]);
-    assert_eq!(told("*1\r\n$4\r\nPING\r\n$4\r\nnext\r\n", 9), ["PING"]);
+    assert_eq!(words_of("*2\r\n$3\r\nGET\r\n$1\r\na\r\n", 1), ["GET"]);
+    assert_eq!(words_of("*1\r\n$4\r\nPING\r\n$4\r\nnext\r\n", 9), ["PING"]);
     assert_eq!(
-        told(">3\r\n$11\r\nunsubscribe\r\n$-1\r\n:0\r\n", 9),
+        words_of(">3\r\n$11\r\nunsubscribe\r\n$-1\r\n:0\r\n", 9),
         ["unsubscribe", ""]
     );
-    assert_eq!(told("EXISTS  a b\r\n", 2), ["EXISTS", "a"]);
-    assert_eq!(told("*1\r\n*1\r\n$1\r\na\r\n", 9), [""; 0]);
+    assert_eq!(words_of("EXISTS  a b\r\n", 2), ["EXISTS", "a"]);
+    assert_eq!(words_of("*1\r\n*1\r\n$1\r\na\r\n", 9), [""; 0]);
 }
 
 #[test]

@@ -21,7 +21,7 @@ use crate::process::Process;
 const READY_WITHIN: Duration = Duration::from_secs(20);
 const ANSWER_WITHIN: Duration = Duration::from_secs(20);
 const PORT_FREE_WITHIN: Duration = Duration::from_secs(5);
-/// Without the first letter: it is a capital one only where there is a TCP port.
+/// Without the first letter, which is a capital only on servers with a TCP port.
 const READY: &str = "eady to accept connections";
 const SENTINEL_READY: &str = "Sentinel ID is";
 const PORT_TAKEN: &str = "Address already in use";
@@ -153,7 +153,7 @@ impl Server {
             }
             assert!(
                 start.elapsed() < PORT_FREE_WITHIN,
-                "port {} was taken from us",
+                "another process listens on port {}",
                 self.port
             );
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -169,7 +169,7 @@ impl Server {
     /// The fields of a section of `INFO`.
     pub async fn info(&self, section: &str) -> BTreeMap<String, String> {
         let mut info: RedisResult<String> = self.ask(&["INFO", section]).await;
-        // When a sentinel gives a server another role, it has it end all connections, ours too.
+        // A sentinel that changes a server's role closes all of its connections, this one included.
         while let Err(ended) = &info
             && ended.is_io_error()
             && !ended.is_timeout()
@@ -187,12 +187,15 @@ impl Server {
     pub async fn replicated_to(&self, replicas: u32) {
         let mut connection = self.admin().await;
         let mut pair = redis::pipe();
-        // WAIT is about what its own connection has written (to Redis 7.0, seen): so it writes something of no key.
+        // Up to Redis 7.0, WAIT covers only writes of its own connection (measured), so a write without a key precedes it.
         pair.cmd("FUNCTION").arg("FLUSH").ignore();
         pair.cmd("WAIT").arg(replicas).arg(10_000);
         let acknowledged: RedisResult<(u32,)> = pair.query_async(&mut connection).await;
         let (acknowledged,) = acknowledged.expect("WAIT is answered");
-        assert!(acknowledged >= replicas, "{acknowledged} have it");
+        assert!(
+            acknowledged >= replicas,
+            "only {acknowledged} replicas have the writes"
+        );
     }
 
     /// Resets the counts of [`calls`](Self::calls). The reset itself is counted after it.
@@ -235,7 +238,7 @@ async fn launch(port: u16, dir: &Path, options: &[String]) -> Option<Process> {
     loop {
         let ended = process.ended();
         let logged = fs::read_to_string(&log).unwrap_or_default();
-        // Its own log, and not a connection: another process that has the port might answer that.
+        // The log, and not a connection: another process on the port could answer a connection.
         if logged.contains(READY) || logged.contains(SENTINEL_READY) {
             return Some(process);
         }
@@ -259,7 +262,7 @@ fn spawn(port: u16, dir: &Path, options: &[String], log: &Path) -> Process {
     let log = File::create(log).expect("the log can be written");
     let mut command = Command::new(&binary);
     if options.iter().any(|option| option == "--sentinel") {
-        // A sentinel writes down what it learns.
+        // A sentinel stores its state in this file.
         let notes = dir.join("sentinel.conf");
         let opened = File::options().create(true).append(true).open(&notes);
         opened.expect("the sentinel's file can be written");
@@ -304,7 +307,7 @@ fn placed(option: &str, port: u16, dir: &Path) -> String {
         .replace("{dir}", &dir.to_string_lossy())
 }
 
-/// The last one of a repeated option, like the server.
+/// The last value of a repeated option, which is the one that the server uses.
 fn last_value<'a>(options: &'a [String], name: &str) -> Option<&'a str> {
     let at = options
         .iter()

@@ -4,7 +4,7 @@ use std::{collections::HashMap, time::Duration};
 
 use crate::{Server, eventually};
 
-/// For changes that take the servers some seconds.
+/// The limit for changes that take the servers some seconds.
 const SETTLED_WITHIN: Duration = Duration::from_secs(60);
 
 /// A master and its replicas.
@@ -22,7 +22,7 @@ impl Replicated {
 
     /// As [`start`](Self::start), with further options for each server.
     pub async fn start_with(replicas: usize, options: &[&str]) -> Self {
-        // A master with nothing to say pings more often than its replicas give it up.
+        // An idle master pings its replicas before their timeout ends.
         let always = [
             "--repl-diskless-sync-delay",
             "0",
@@ -63,7 +63,7 @@ impl Replicated {
     pub async fn caught_up(&self, master: usize) {
         let replicas = (self.servers.len() - 1).to_string();
         let mut admin = self.servers[master].admin().await;
-        // WAIT waits for what its own connection has written (to Redis 7.0, seen): so it writes something of no key.
+        // Up to Redis 7.0, WAIT covers only writes of its own connection (measured), so a write without a key precedes it.
         let mut both = redis::pipe();
         both.cmd("FUNCTION").arg("FLUSH").ignore();
         both.cmd("WAIT").arg(&replicas).arg(10_000);
@@ -74,14 +74,14 @@ impl Replicated {
         assert_eq!(
             acknowledged.to_string(),
             replicas,
-            "replicas that have it all"
+            "the replicas have all writes"
         );
     }
 
     /// The server that listens on `port`.
     pub fn on_port(&self, port: u16) -> usize {
         let index = self.servers.iter().position(|server| server.port() == port);
-        index.expect("the port is one of theirs")
+        index.expect("a server listens on the port")
     }
 
     /// `redis-replicated://..` with all of them.
@@ -162,13 +162,13 @@ impl Watched {
 
     /// Waits until every sentinel sees the other sentinels and the replicas, and all are up.
     pub async fn settled(&self) {
-        let others = (self.sentinels.len() - 1).to_string();
+        let peers = (self.sentinels.len() - 1).to_string();
         let replicas = (self.replicated.servers.len() - 1).to_string();
         for sentinel in &self.sentinels {
             eventually("the sentinels know all", SETTLED_WITHIN, async || {
                 let master = self.seen_by(sentinel).await;
                 let is = |field: &str, value: &str| master.get(field).is_some_and(|is| is == value);
-                is("num-other-sentinels", &others)
+                is("num-other-sentinels", &peers)
                     && is("num-slaves", &replicas)
                     && is("flags", "master")
             })
@@ -235,8 +235,8 @@ impl Watched {
 }
 
 pub(crate) fn url(scheme: &str, path: &str, servers: &[Server]) -> String {
-    let (first, others) = servers.split_first().expect("there are servers");
-    let nodes: Vec<String> = others
+    let (first, rest) = servers.split_first().expect("there are servers");
+    let nodes: Vec<String> = rest
         .iter()
         .map(|server| format!("node=127.0.0.1:{}", server.port()))
         .collect();

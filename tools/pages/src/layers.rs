@@ -14,7 +14,7 @@ const LAYERS: [&[&str]; 6] = [
         "held_lock",
         "lease",
         "owner",
-        "seldom",
+        "rate_limit",
         "server_text",
         "sync",
     ],

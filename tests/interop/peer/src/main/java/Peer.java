@@ -43,13 +43,13 @@ import org.redisson.client.codec.StringCodec;
  * Each thread label is one Java thread, which runs its requests in order; labels run concurrently, so the
  * responses of different labels come in any order. A lock L is KIND:NAME with a KIND of {@link #KINDS}, or
  * GROUP:L,L... with a GROUP of {@link #GROUPS}; a lease of -1, or none, means that the watchdog renews the hold. The
- * verbs are those of {@link #VERBS}, and two that are obeyed at once, whatever is running: "quit" shuts the client down
+ * verbs are those of {@link #VERBS}, and two that run at once, whatever else is running: "quit" shuts the client down
  * (which leaves holds to their leases) and exits with 0, "halt" ends the process like a crash does, without an answer.
  * The end of stdin is a halt.
  */
 public final class Peer {
 
-    /** What the KIND of a lock argument means. A new kind is one line here. */
+    /** The constructor of each KIND of lock. A new kind is one line here. */
     private static final Map<String, BiFunction<RedissonClient, String, RLock>> KINDS = new LinkedHashMap<>();
 
     static {
@@ -64,7 +64,7 @@ public final class Peer {
         KINDS.put("nonreentrantfair", (client, name) -> since440(client, "getNonReentrantFairLock", name));
     }
 
-    /** What the GROUP of several locks means. */
+    /** The constructor of each GROUP of locks. */
     private static final Map<String, BiFunction<RedissonClient, RLock[], RLock>> GROUPS = new LinkedHashMap<>();
 
     static {
@@ -72,7 +72,7 @@ public final class Peer {
         GROUPS.put("redlock", RedissonClient::getRedLock);
     }
 
-    /** A lock that older versions of Redisson do not have: they compile this, and refuse to make one. */
+    /** A lock that old versions of Redisson lack. This compiles with them, and fails when it is called. */
     private static RLock since440(RedissonClient client, String method, String name) {
         try {
             return (RLock) RedissonClient.class.getMethod(method, String.class).invoke(client, name);
@@ -81,7 +81,7 @@ public final class Peer {
         }
     }
 
-    /** One request's work, run in the label's thread; the answer's values, joined by spaces. */
+    /** Runs a request in the label's thread. Returns the answer's values, joined by spaces. */
     @FunctionalInterface
     private interface Verb {
         String run(Peer peer, Worker self, Args args) throws Exception;
@@ -102,13 +102,13 @@ public final class Peer {
         VERBS.put("isheld", (peer, self, args) -> "" + peer.lockOf(args).isHeldByCurrentThread());
         VERBS.put("holdcount", (peer, self, args) -> "" + peer.lockOf(args).getHoldCount());
         VERBS.put("ttl", (peer, self, args) -> "" + peer.lockOf(args).remainTimeToLive());
-        // The n in this thread's owner "<client uuid>:<n>".
+        // The number in this thread's owner "<client uuid>:<n>".
         VERBS.put("threadid", (peer, self, args) -> "" + Thread.currentThread().getId());
         // The epoch ms of this thread's latest successful acquisition, 0 before the first.
         VERBS.put("now", (peer, self, args) -> "" + self.insideAt);
         // L counterKey n: n increments, by GET and SET, of a counter that only the lock protects; elapsed ms.
         VERBS.put("work", Peer::work);
-        // L counterKey n: n times two looks at a counter that must not change meanwhile; how often it did.
+        // L counterKey n: reads a counter twice, n times; returns how often it changed in between.
         VERBS.put("watch", Peer::watch);
         // label: interrupts that label's lock, trylock or work; false if none was running.
         VERBS.put("interrupt", (peer, self, args) -> "" + peer.worker(args.next("label")).interruptAcquisition());
@@ -125,7 +125,7 @@ public final class Peer {
             }
             return Synchronizers.call(peer.client, kind, name, call, rest);
         });
-        // ms: holds up this label only.
+        // ms: delays this label only.
         VERBS.put("sleep", (peer, self, args) -> {
             Thread.sleep(args.nextLong("ms"));
             return "";
@@ -154,7 +154,7 @@ public final class Peer {
     }
 
     public static void main(String[] argv) throws Exception {
-        // Whatever a library prints goes to stderr; only answers go to stdout.
+        // Libraries print to stderr, and only answers go to stdout.
         PrintStream out = new PrintStream(new FileOutputStream(FileDescriptor.out), false, StandardCharsets.UTF_8);
         System.setOut(System.err);
         if (argv.length < 1 || argv.length > 3) {
@@ -259,7 +259,7 @@ public final class Peer {
         return self.acquire(() -> {
             if (lock instanceof RFencedLock) {
                 RFencedLock fenced = (RFencedLock) lock;
-                // With a lease, lockAndGetToken forgets the lease.
+                // lockAndGetToken ignores its lease.
                 return lease < 0
                         ? fenced.lockAndGetToken()
                         : fenced.tryLockAndGetToken(TimeUnit.DAYS.toMillis(1), lease, TimeUnit.MILLISECONDS);
@@ -307,7 +307,7 @@ public final class Peer {
         return "" + changed[0];
     }
 
-    /** What is done with the counter while the lock is held. */
+    /** Uses the counter while the lock is held. */
     @FunctionalInterface
     private interface Body {
         void run(RBucket<String> counter) throws Exception;
@@ -348,7 +348,7 @@ public final class Peer {
 
     /** The thread of one label. */
     private static final class Worker {
-        /** Takes a lock: false or null if it was refused, else true or a fencing token. */
+        /** Acquires a lock. Returns false or null if it was refused, else true or a fencing token. */
         @FunctionalInterface
         interface Acquisition {
             Object run() throws Exception;

@@ -12,7 +12,7 @@ import org.redisson.config.SentinelServersConfig;
 import org.redisson.config.SingleServerConfig;
 
 /**
- * How the peer connects: Redisson's defaults, with small pools, and nothing that takes time at startup.
+ * How the peer connects: Redisson's defaults, with small pools and a fast startup.
  *
  * <pre>
  * redis://[user:password@]host:port[/database]
@@ -25,7 +25,7 @@ final class Settings {
 
     private Settings() {}
 
-    /** With Redisson's own watchdog timeout if that given is 0, and its own mode of subscribing if that given is null. */
+    /** A watchdog timeout of 0, or a mode of null, stands for Redisson's own. */
     static Config of(String url, long watchdogTimeoutMs, String shardedSubscriptionMode) throws IOException {
         URI uri = URI.create(url);
         if (uri.getScheme().equals("file")) {
@@ -68,7 +68,7 @@ final class Settings {
     }
 
     private static void cluster(ClusterServersConfig servers, URI uri, String shardedSubscriptionMode) {
-        // The default is 5 s, which would be most of what a failover takes.
+        // The default of 5 s would be most of a failover's time.
         servers.setScanInterval(1000).addNodeAddress(nodes(uri));
         several(servers, uri);
         if (shardedSubscriptionMode != null) {
@@ -84,12 +84,12 @@ final class Settings {
                 .setSubscriptionConnectionPoolSize(16)
                 .setSubscriptionConnectionMinimumIdleSize(1)
                 .setDnsMonitoringInterval(-1);
-        // What "work" counts is read behind what was written.
+        // "work" must read its own writes.
         servers.setReadMode(ReadMode.MASTER);
         identify(servers, uri);
     }
 
-    /** Older versions of Redisson, which this must compile with, have none. */
+    /** By reflection, because this must compile with versions of Redisson that lack the setting. */
     @SuppressWarnings({"unchecked", "rawtypes"})
     private static void setShardedSubscriptionMode(ClusterServersConfig servers, String mode) {
         try {
@@ -119,13 +119,13 @@ final class Settings {
         return uri.getPath() == null || uri.getPath().isEmpty() ? "" : uri.getPath().substring(1);
     }
 
-    /** The first address and those of the query's. */
+    /** The URL's address and those of its query. */
     private static String[] nodes(URI uri) {
         String query = uri.getQuery() == null ? "" : uri.getQuery();
-        Stream<String> others = Stream.of(query.split("&"))
+        Stream<String> further = Stream.of(query.split("&"))
                 .filter(word -> word.startsWith("node="))
                 .map(word -> word.substring("node=".length()));
-        return Stream.concat(Stream.of(uri.getHost() + ":" + uri.getPort()), others)
+        return Stream.concat(Stream.of(uri.getHost() + ":" + uri.getPort()), further)
                 .map(address -> "redis://" + address)
                 .toArray(String[]::new);
     }
