@@ -71,7 +71,10 @@ mod tests {
             let orders: Vec<u32> = (1..=40).collect();
             let inside = Mutex::new(HashSet::new());
             let handle = |order: u32| {
-                assert!(inside.lock().unwrap().insert(order), "two handle {order}");
+                assert!(
+                    inside.lock().unwrap().insert(order),
+                    "two threads handle {order}"
+                );
                 thread::yield_now();
                 inside.lock().unwrap().remove(&order);
             };

@@ -1,7 +1,7 @@
 //! Two services contend for one lock, line by line: `make demo`.
 //!
-//! One is Java with Redisson, the other is Rust with this crate, each a process of its own; where there is no Java, both
-//! are Rust. They run on a Redis server of their own. The exit code is 0 if all that is said was also observed.
+//! One service is Java with Redisson, the other is Rust with this crate. Without Java, both are Rust. Each is a process of its own, and
+//! the demo starts its own Redis server. The exit code is 0 if the demo observed every printed event.
 
 #[path = "../tests/interop/rust_peer.rs"]
 mod rust_peer;
@@ -21,25 +21,25 @@ const LOCK: &str = "order:42";
 const CHANNEL: &str = "redisson_lock__channel:{order:42}";
 const COUNTER: &str = "orders shipped";
 
-/// The lease of a hold that is renewed. The default is 30 s, which is long to watch.
+/// The lease of a renewed hold, shorter than the default of 30 s, so that the demo is short.
 const LEASE: Duration = Duration::from_secs(3);
-/// The end of a lease as long as this one wakes no waiter of the demo.
+/// A lease that does not end during the demo, so that only a message wakes the waiter.
 const LONG_LEASE_MS: &str = "60000";
 const WOKEN_WITHIN: Duration = Duration::from_secs(1);
 const LATE_AT_MOST: Duration = Duration::from_secs(3);
-/// Two clocks of one machine that count in ms.
+/// The most difference of two clocks of one machine that count in ms.
 const ROUNDING: Duration = Duration::from_millis(20);
 const ENDS_WITHIN: Duration = Duration::from_secs(39);
 
-/// What went wrong.
+/// The reason of a failure.
 type Failure = String;
 
 fn main() -> ExitCode {
     rust_peer::serve_if_asked(KINDS);
-    // Told below, in one line.
+    // `main` prints a panic in one line.
     std::panic::set_hook(Box::new(|_| {}));
     let runtime = tokio::runtime::Runtime::new().expect("a runtime can be built");
-    // Whatever is running ends with the runtime.
+    // The drop of the runtime ends all tasks.
     match runtime.block_on(ended()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
@@ -136,13 +136,13 @@ impl Service {
         );
     }
 
-    /// Has the service's worker do something with the lock, at once; the future is the answer.
+    /// Sends a request to the service's worker at once. The future is the answer.
     fn ask(&self, verb: &str, args: &[&str]) -> impl Future<Output = Answer> + Send + use<> {
         let lock = format!("reentrant:{LOCK}");
         self.peer.ask("worker", &[&[verb, &lock], args].concat())
     }
 
-    /// As [`ask`](Self::ask); a refusal is a failure.
+    /// As [`ask`](Self::ask), but a refusal is a failure.
     async fn get(&self, verb: &str, args: &[&str]) -> Result<Vec<String>, Failure> {
         let failed = |refused| format!("{} could not {verb}: {refused}", self.name);
         self.ask(verb, args).await.map_err(failed)
@@ -229,7 +229,7 @@ impl Stage {
         Ok(())
     }
 
-    /// What Redis has: that `holder` alone has this many holds.
+    /// Checks that only `holder` has the lock on the server, with this number of holds. Returns a description.
     async fn seen(&self, holder: &Service, holds: u32) -> Result<String, Failure> {
         let fields: Vec<(String, u32)> = self.server.command(&["HGETALL", LOCK]).await;
         match &fields[..] {
@@ -381,7 +381,7 @@ impl Stage {
     }
 }
 
-/// When the service was inside, since 1970.
+/// The time at which the service acquired the lock, since 1970.
 fn inside(service: &Service, answer: Answer) -> Result<Duration, Failure> {
     let failed = |refused| format!("{} could not take the lock: {refused}", service.name);
     let values = answer.map_err(failed)?;
@@ -392,7 +392,7 @@ fn inside(service: &Service, answer: Answer) -> Result<Duration, Failure> {
 
 fn epoch() -> Duration {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.expect("it is later than 1970")
+    since.expect("the clock shows a time after 1970")
 }
 
 fn ensure(observed: bool, otherwise: &str) -> Result<(), Failure> {

@@ -87,7 +87,7 @@ mod tests {
             serve(&second, "b", work, pending()).await
         });
         let early = timeout(Duration::from_secs(60), leads.recv()).await;
-        assert!(early.is_err(), "two lead: {early:?}");
+        assert!(early.is_err(), "two leaders: {early:?}");
         stop.send(()).unwrap();
         assert_eq!(leads.recv().await.as_deref(), Some("b"));
         assert_eq!(

@@ -100,7 +100,7 @@ mod tests {
                         .read()
                         .await
                         .unwrap()
-                        .expect("they belong together");
+                        .expect("a reader saw half a rebuild");
                     assert!(!entries.is_empty());
                     tokio::time::sleep(Duration::from_millis(7)).await;
                 }

@@ -69,7 +69,7 @@ mod tests {
         let server = InMemoryRedis::new();
         let instance = server.client().await.unwrap();
         server.stop();
-        let ran = run_once(&instance, async || panic!("it has no lock")).await;
+        let ran = run_once(&instance, async || panic!("the job ran without the lock")).await;
         assert!(matches!(ran, Err(Error::Unavailable { .. })), "{ran:?}");
     }
 }

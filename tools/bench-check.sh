@@ -4,7 +4,7 @@
 #
 # Usage: tools/bench-check.sh [--if-possible] [--update]
 #
-#   --if-possible   without valgrind, or on another kind of machine than the figures are of: say so, and end with 0
+#   --if-possible   without valgrind, or on another kind of machine than that of the figures: print a warning, and exit with 0
 #   --update        write the figures instead of comparing
 set -euo pipefail
 
@@ -13,8 +13,8 @@ cargo=${CARGO:-cargo}
 figures=$root/benches/instructions/figures.txt
 limit=5
 
-# A workload, how many of what it is named for are in one of its counts, how often it runs, and its name. Of several runs
-# the least counts: some runs take 3 % more for a pair from beginning to end. A renewal waits for thirds of a lease.
+# Columns: the workload, the operations in one count, the number of runs, and the label. The least of several runs counts, because
+# some runs take 3 % more for a pair from start to end. A renewal runs once, because it waits for thirds of a lease.
 workloads="pairs 100 3 lock + unlock
 pairs-64 640 3 lock + unlock, 64 tasks
 renewal 1 1 renewal of 1,000
@@ -65,7 +65,7 @@ for _ in $(seq 200); do
 done
 [ -S "$dir/redis.sock" ] || { cat "$dir/redis.log"; say "redis-server does not start"; exit 1; }
 
-# Prints the least of a workload's counts. The first part is from the start to the first mark.
+# Prints the least count of a workload. The first count is skipped: it covers the start of the program.
 count() {
     local parts=$dir/$1 said
     said=$(valgrind --tool=callgrind --dump-before='instructions::mark*' --callgrind-out-file="$parts" \

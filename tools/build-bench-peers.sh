@@ -1,12 +1,11 @@
 #!/usr/bin/env bash
-# Builds the peers of the benchmark that are not in Rust (benches/compare/PROTOCOL.md), each into ignored folders of its own.
-# Safe to run again: it does nothing for a peer that is built and whose sources are as they were.
+# Builds the benchmark's peers in other languages than Rust (benches/compare/PROTOCOL.md), each into ignored folders of its own.
+# Safe to run again: it skips a peer that is built from unchanged sources.
 #
 # Usage: tools/build-bench-peers.sh [PEER]...       all, unless some are named
 #
-# It prints a line for each peer: that it is built, or that it is left out and why. A peer that cannot be built is no
-# failure: it ends with 0, and that peer's `run` says that it is not built. What a failed build said is in the peer's
-# target/build.log.
+# Prints a line for each peer: built, or left out with the reason. A peer that cannot be built is no failure: the script exits with 0,
+# and the peer's `run` reports that it is not built. The output of a failed build is in the peer's target/build.log.
 # shellcheck disable=SC2329 # <peer>_tools and build_<peer> are called by name
 set -euo pipefail
 
@@ -15,7 +14,7 @@ peers=$root/benches/compare
 
 say() { printf '%-16s %s\n' "$1" "$2"; }
 
-# What a peer is built of: the versions of its tools, and its sources.
+# <peer>_tools prints the versions of a peer's tools, and fails if one is missing.
 redisson_tools() { java -version && command -v mvn; }
 redsync_tools() { go version; }
 redis_py_tools() { python3 -c 'import ensurepip, sys, venv; print(sys.executable, sys.version); assert sys.version_info >= (3, 11)'; }
@@ -31,7 +30,7 @@ needs() {
     esac
 }
 
-# The builds themselves, in the peer's folder; they say much.
+# Each build runs in the peer's folder, with its output in target/build.log.
 build_redisson() { "$root/tools/build-bench-redisson.sh"; }
 build_redsync() { go build -buildvcs=false -o target/bench .; }
 build_redis_py() {
@@ -51,7 +50,7 @@ attempts() {
     return 1
 }
 
-# One line that changes when the peer has to be built again.
+# Prints a line that changes with the tools ($1) or the sources of the peer.
 stamp() {
     local sources
     sources=$(find . \( -name target -o -name node_modules \) -prune -o -type f -print | LC_ALL=C sort)
@@ -63,7 +62,7 @@ build() (
     name=${peer//-/_}
     cd "$peers/$peer"
     mkdir -p target
-    # Two builds at once would trip over each other.
+    # Two builds at the same time would overwrite each other's files.
     if command -v flock >/dev/null 2>&1; then
         exec 9>target/.lock
         flock 9

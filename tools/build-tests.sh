@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds the test programs of the given packages, and notes in target/test-programs where they are, a line each: name,
-# path, folder to run in. A name is that of the cargo target, `lib` for a library; testbed's begin with `testbed:`.
+# Builds the test programs of the given packages, and lists them in target/test-programs, a line each: name, path, working folder. The
+# name is that of the cargo target, or `lib` for a library. Names of testbed begin with `testbed:`.
 #
 # Usage: tools/build-tests.sh CARGO_ARGUMENT...
 set -euo pipefail

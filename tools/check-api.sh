@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Compares the public API with docs/public-api.txt, so that a change of it shows in review. With --update: writes the file.
+# Compares the public API with docs/public-api.txt, so that a change shows in review. With --update: writes the file.
 set -euo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 snapshot=docs/public-api.txt
-# Implementations that every type has would be most of the list.
+# Omits blanket and auto trait implementations, which would be most of the list.
 api() { cargo +nightly public-api -p redisson-lock --all-features --simplified --simplified --simplified; }
 if [ "${1:-}" = --update ]; then
     api >"$snapshot"

@@ -5,10 +5,10 @@ set -euo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 target=${CARGO_TARGET_DIR:-$PWD/target}
-# A working tree with changes is packaged as it is: this is a check and no release.
+# The check packages uncommitted changes too.
 cargo package --quiet --no-verify --allow-dirty -p redisson-lock
 version=$(sed -n 's/^version = "\(.*\)"$/\1/p' Cargo.toml | head -1)
-# Outside of the repository, whose workspace and .cargo/config.toml would count otherwise.
+# Unpacks outside of the repository, so that its workspace and .cargo/config.toml do not apply.
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 tar -xzf "$target/package/redisson-lock-$version.crate" -C "$folder"

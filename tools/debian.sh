@@ -1,15 +1,15 @@
-# Sourced by the scripts that fetch servers; not run by itself. Fetches Debian packages and unpacks them into a folder.
-# Nothing is installed, and neither the system's package lists nor its sources are touched.
+# Sourced by the scripts that fetch servers. Fetches Debian packages and unpacks them into a folder. Installs nothing, and leaves the
+# system's package lists and sources unchanged.
 
 keys=/usr/share/keyrings/debian-archive-keyring.gpg
 
-# has_debian_packages: whether this machine can fetch them.
+# has_debian_packages: succeeds if this machine can fetch them.
 has_debian_packages() {
     [ -r "$keys" ] && command -v apt-get >/dev/null 2>&1 && command -v dpkg >/dev/null 2>&1
 }
 
 # begin_packages <folder> <source>...: sources are `<archive> <suites>`, such as `debian trixie`.
-# The caller defines give_up, which is told what failed when <folder>/log says why.
+# The caller defines give_up, which gets the name of a failed step. <folder>/log has the cause.
 begin_packages() {
     into=$1
     shift
@@ -26,8 +26,8 @@ Signed-By: $keys
 END
     done >"$into/apt/debian.sources"
 
-    # The system's configuration contributes the way to the network only: its hooks, which clean the system's caches
-    # after an update, must not run. The empty status makes installed packages count for nothing.
+    # Only the network settings of the system's configuration apply: its hooks, which clean the system's caches after an update, must
+    # not run. With an empty status, apt ignores installed packages.
     {
         apt-config dump | grep -i '^Acquire::https\{0,1\}::' || true
         cat <<END
@@ -55,7 +55,7 @@ packages() {
     APT_CONFIG=$into/apt/apt.conf "$@" </dev/null
 }
 
-# unpack <package>...: apt's own words appear only if it fails.
+# unpack <package>...: shows apt's output only if it fails.
 unpack() {
     (cd "$into/debs" && packages apt-get -q download "$@") >"$into/log" 2>&1 || give_up "apt-get download $*"
     for deb in "$into"/debs/*.deb; do
@@ -64,7 +64,7 @@ unpack() {
     done
 }
 
-# end_packages <folder>: removes what only the fetching needed, and puts the rest in its place.
+# end_packages <folder>: removes temporary files, and moves the rest into place.
 end_packages() {
     rm -rf "$1" "$into/apt" "$into/debs" "$into/log"
     mv "$into" "$1"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# What the feature `metrics` costs: pairs of lock and unlock per second without it and with it, shown by a Prometheus
-# exporter. Two builds take turns for 0.3 s each, GAUGE_ROUNDS times (40); the change is the median of those of the rounds, as
-# other work on the machine concerns both halves of a round alike.
+# Measures the cost of the feature `metrics`: pairs of lock and unlock per second without it, and with it and a Prometheus
+# exporter. Two builds run alternately for 0.3 s each, in GAUGE_ROUNDS rounds (40). The result is the median change of a round,
+# because other work on the machine affects both halves of a round alike.
 #
 # Usage: tools/gauges-cost.sh
 set -euo pipefail

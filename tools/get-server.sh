@@ -1,6 +1,6 @@
 #!/bin/sh
-# Fetches a server of a given version for the tests to run on, and prints its path (all else goes to standard error).
-# Safe to run again: it fetches nothing that is there.
+# Fetches a server of a given version for the tests, and prints its path. Other output goes to standard error.
+# Safe to run again: it fetches a server once.
 #
 # Usage: tools/get-server.sh redis-6.0 | redis-7.0 | redis-8.0 | valkey-8.1
 #
@@ -38,7 +38,7 @@ give_up() {
     stop "$1 failed, see above. Package source: http://deb.debian.org/debian, $suite."
 }
 
-# Whether the program at $1 says that it has the wanted version.
+# Succeeds if the program at $1 reports the wanted version.
 is_wanted() {
     said=$("$1" --version 2>&1) || return 1
     case $said in *" v=${name#*-}."*) ;; *) return 1 ;; esac
@@ -51,7 +51,7 @@ found() {
 }
 
 mkdir -p "$root/target/servers"
-# Two at once would trip over each other.
+# Two runs at the same time would overwrite each other's files.
 if command -v flock >/dev/null 2>&1; then
     exec 9>"$root/target/servers/.lock-$name"
     flock 9
@@ -69,12 +69,12 @@ if [ "$suite" = trixie ]; then
 else
     begin_packages "$new" "debian $suite" "debian-security $suite-security"
 fi
-# The libraries that it needs, and theirs.
+# The libraries of the server, with their dependencies.
 # shellcheck disable=SC2046 # one word for each package
 unpack "$package" $(packages apt-cache depends --recurse --no-recommends --no-suggests --no-conflicts --no-breaks \
     --no-replaces --no-enhances "$package" | grep -E '^(lib|lua-|zlib)' | grep -vE ':|^lib(pam|debian|newt|slang|textwrap)' | sort -u)
 
-# The libraries of another release need its loader, too.
+# The libraries of another release need the loader of that release.
 cat >"$new/${name%-*}-server" <<END
 #!/bin/sh
 root=\${0%/*}/root
@@ -85,7 +85,7 @@ for folder in "\$root"/usr/lib/*-linux-gnu* "\$root"/lib/*-linux-gnu*; do
 done
 exec "\$loader" --library-path "\$libraries" "\$root/usr/bin/${name%-*}-server" "\$@"
 END
-# The program goes by the name that it is called by.
+# The program chooses its role by the name of its file.
 ln -sf "$program" "$new/root/usr/bin/${name%-*}-server"
 chmod 755 "$new/${name%-*}-server"
 end_packages "$home"

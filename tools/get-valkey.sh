@@ -1,13 +1,13 @@
 #!/bin/sh
-# Finds or fetches a Valkey server, version 8 or later, for the tests to run on, and prints its path (all else goes to
-# standard error). Safe to run again: it fetches nothing that is there.
+# Finds or fetches a Valkey server, version 8 or later, for the tests, and prints its path. Other output goes to standard error.
+# Safe to run again: it fetches a server once.
 #
 # Usage: tools/get-valkey.sh
 #
-# The first of these that is there:
-#   1. the program that VALKEY_SERVER names; if that is no such Valkey, it is an error
+# Takes the first that exists:
+#   1. the program that VALKEY_SERVER names; fails if it is no such Valkey
 #   2. valkey-server in PATH
-#   3. what an earlier run has left in target/valkey
+#   3. the server that an earlier run fetched into target/valkey
 #   4. Debian's package, unpacked into target/valkey: for Debian 12 from its backports. Nothing is installed, and
 #      neither the system's package lists nor its sources are touched.
 set -eu
@@ -25,13 +25,13 @@ stop() {
     exit 1
 }
 
-# Prints the first line of what the program says when asked for its version.
+# Prints the first line of the program's version.
 version_of() {
     said=$("$1" --version 2>&1) || true
     printf '%s\n' "$said" | head -n 1
 }
 
-# Whether it starts and says that it is a Valkey server of version 8 or later.
+# Succeeds if the program runs and reports Valkey 8 or later.
 is_valkey() {
     major=$(version_of "$1" | sed -n 's/^Valkey server v=\([0-9]*\)\..*/\1/p')
     [ -n "$major" ] && [ "$major" -ge 8 ]
@@ -57,7 +57,7 @@ in_path=$(command -v valkey-server) || in_path=
 if [ -n "$in_path" ] && is_valkey "$in_path"; then found "$in_path"; fi
 
 mkdir -p "$root/target"
-# Two at once would trip over each other.
+# Two runs at the same time would overwrite each other's files.
 if command -v flock >/dev/null 2>&1; then
     exec 9>"$root/target/.lock-valkey"
     flock 9
@@ -86,8 +86,8 @@ begin_packages "$new" "debian $codename $codename-backports"
 unpack valkey-server valkey-tools
 ln -s root/usr/bin/valkey-server "$new/valkey-server"
 
-# On a Debian with redis-server the libraries are there. Else they are fetched too, without the C library, and found
-# through a script in the program's place.
+# A Debian with redis-server has the libraries. Otherwise this fetches them, without the C library, and replaces the program by a
+# script that finds them.
 if ! is_valkey "$new/valkey-server"; then
     # shellcheck disable=SC2046 # one word for each package
     unpack $(packages apt-cache depends --important valkey-tools | sed -n 's/^ *Depends: \(lib.*\)/\1/p' | grep -vx libc6)

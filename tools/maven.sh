@@ -1,9 +1,9 @@
 # Sourced by the build scripts beside it; not run by itself.
 
 # build_with_maven <project dir> <jar name> <redisson version>
-# One mvn package -Dredisson.version=..., unless target/<version>/.built is newer than every source. Quiet when all
-# goes well; otherwise Maven's own output, and what to do, on stderr. Downloads fail now and then: three attempts,
-# then one with what is in ~/.m2 already.
+# Runs mvn package -Dredisson.version=..., unless target/<version>/.built is newer than every source. Prints nothing on success,
+# and Maven's output with a hint on failure. Makes three attempts, because downloads fail now and then, and then one offline with the
+# files in ~/.m2.
 build_with_maven() (
     set -eu
     dir=$(cd "$1" && pwd)
@@ -25,7 +25,7 @@ build_with_maven() (
 
     target=$dir/target/$version
     mkdir -p "$target"
-    # Two builds of one version at once would trip over each other.
+    # Two builds of one version at the same time would overwrite each other's files.
     if command -v flock >/dev/null 2>&1; then
         exec 9>"$dir/target/.lock-$version"
         flock 9
@@ -38,7 +38,7 @@ build_with_maven() (
 
     echo "building $jar with Redisson $version" >&2
     log=$target/maven.log
-    # The mark's time is when the build began: a source saved meanwhile is newer.
+    # The mark has the time at which the build began, so a source that is saved during the build is newer.
     rm -rf "$target/.built" "$target/lib" "$target/classes" "$target/$jar.jar"
     : >"$target/.building"
     for how in "" -U -U -o; do
@@ -47,7 +47,7 @@ build_with_maven() (
             mv "$target/.building" "$target/.built"
             exit 0
         fi
-        # Trying again helps a download, not a source.
+        # A compiler error does not go away with another attempt.
         if grep -q -e 'COMPILATION ERROR' -e 'Fatal error compiling' "$log"; then
             break
         fi

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The p50 of a semaphore's pair of try_acquire and release beside that of a lock's pair, in turns in one process, on a server of its
-# own.
+# Prints the p50 of a semaphore's try_acquire and release beside that of a lock's pair. Both run alternately in one process, on a
+# server of its own.
 #
 # Usage: tools/permits-cost.sh
 set -euo pipefail

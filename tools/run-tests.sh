@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# Runs a part of a test program, and says what it leaves out: a test that is left out is counted, and never passes.
+# Runs a part of a test program, and records the tests that it leaves out: a test that does not run never counts as passed.
 #
 # Usage: tools/run-tests.sh [--note TEXT] [--threads N] PROGRAM WHERE [FILTER | --skip FILTER | --nocapture]...
 #        tools/run-tests.sh --left-out
 #
 #   PROGRAM   a test program of `target/test-programs` (`make programs` writes it): it, interop, testbed:it, ...
-#   WHERE     what the tests run on, in words, for the messages
+#   WHERE     the servers of the tests, as text for the messages
 #   FILTER    libtest's: a part of a test's name; without one, all tests that no --skip names
-#   --note    which tier runs what is left out here
+#   --note    the tier that runs the tests that this run leaves out, or the reason
 #
-# With --left-out: prints what all runs have left out since `make programs`.
+# With --left-out: prints the tests that all runs since `make programs` have left out.
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -42,9 +42,9 @@ names() { "$path" "$@" --list --format terse | sed -n 's/: test$//p' | sort; }
 all=$(names)
 chosen=$(names "$@")
 run=$(grep -c . <<<"$chosen" || true) of=$(grep -c . <<<"$all" || true)
-[ "$run" -gt 0 ] || { echo "run-tests: no test of $program is called like this: $*" >&2; exit 1; }
+[ "$run" -gt 0 ] || { echo "run-tests: no test of $program matches: $*" >&2; exit 1; }
 
-# Names the modules that are left out, at most three levels deep: one that is left out as a whole once, without its parts.
+# Names the left-out modules, at most three levels deep. A module that is left out as a whole appears once, without its parts.
 groups() {
     awk -F'::' '
         NR == FNR { left[$0]; next }

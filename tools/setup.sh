@@ -1,23 +1,23 @@
 #!/usr/bin/env bash
-# Installs what the tests and the demo need, where it is missing. Safe to run again: it does nothing when nothing is missing.
+# Installs the missing programs that the tests and the demo need. Safe to run again: it does nothing when nothing is missing.
 #
 # Usage: tools/setup.sh [--check] [--need THING]... [--want THING]...
 #
-#   --need THING   exit with 1 if THING cannot be had
-#   --want THING   say so if THING cannot be had, and go on
-#   --check        install nothing; exit with 1 if anything needed or wanted is missing
+#   --need THING   exit with 1 if THING cannot be installed
+#   --want THING   print a warning if THING cannot be installed, and go on
+#   --check        install nothing; exit with 1 if a needed or wanted THING is missing
 #
 #   THING   rust      cargo (at least rust-version of Cargo.toml), rustfmt, clippy; checked only, never installed
 #           cc        a C compiler, which cargo links with
 #           redis     redis-server, or the program that REDIS_SERVER names
 #           java      a JDK of version 17 or later, and Maven
-#           valgrind  which counts instructions for `make bench-check`
+#           valgrind  for `make bench-check`, which counts instructions
 #
 # Without arguments: --need rust --need cc --need redis --want java.
 #
-# It installs with apt-get, as root or through sudo. On other systems it prints what is missing and how to get it.
-# Debian's redis-server package starts a service on port 6379. That service is neither started nor left enabled here
-# when this script is what brings the package in: tests and demo start servers of their own.
+# Installs with apt-get, as root or through sudo. On other systems it prints what is missing and how to install it.
+# Debian's redis-server package starts a service on port 6379. If this script installs the package, it neither starts nor enables
+# that service, because tests and demo start servers of their own.
 # shellcheck disable=SC2329 # <thing>_ok, hint_<thing> and get_<thing> are called by name
 set -euo pipefail
 
@@ -54,7 +54,7 @@ cc_ok() { has cc; }
 
 redis_ok() { "${REDIS_SERVER:-redis-server}" --version >/dev/null 2>&1; }
 
-# macOS has a `java` and a `javac` that only say that there is no Java: ask for the version.
+# On macOS, `java` and `javac` exist without a JDK and only print an error, so check the version.
 jdk_ok() {
     local major
     has java && has javac || return 1
@@ -103,7 +103,7 @@ can_install() {
     has apt-get || { say "This system has no apt-get: nothing is installed for you."; return 1; }
     [ "$(id -u)" -ne 0 ] || return 0
     has sudo || { say "Not root, and there is no sudo: nothing is installed for you."; return 1; }
-    # Without a terminal a password cannot be asked for.
+    # Without a terminal, sudo cannot ask for a password.
     [ -t 0 ] || sudo -n true 2>/dev/null || { say "sudo asks for a password and there is no terminal: nothing is installed for you."; return 1; }
 }
 
@@ -120,7 +120,7 @@ refresh_lists() {
 
 in_lists() { LC_ALL=C apt-cache policy "$1" 2>/dev/null | grep '^ *Candidate: [^(]' >/dev/null; }
 
-# Prints the first of the given packages that the package lists offer.
+# Prints the first given package that the package lists contain.
 first_in_lists() {
     local package
     for package in "$@"; do
@@ -145,7 +145,7 @@ install_packages() {
     done
 }
 
-# A policy-rc.d that answers 101 keeps packages from starting services. One that is there already stays as it is.
+# A policy-rc.d that exits with 101 keeps packages from starting services. An existing one stays unchanged.
 forbid_services() {
     # shellcheck disable=SC2016 # expanded by the inner shell
     if as_root sh -c 'set -C; printf "#!/bin/sh\nexit 101\n" >"$1" && chmod 755 "$1"' sh "$policy" 2>/dev/null; then
@@ -215,7 +215,7 @@ fi
 
 # --- do it -------------------------------------------------------------------------------------------------------
 
-# Prints the things of the list that are missing.
+# Prints the missing things of the list.
 missing() {
     local thing
     for thing in $1; do "${thing}_ok" || printf '%s\n' "$thing"; done

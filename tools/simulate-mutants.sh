@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
 # Builds the simulator with one seeded bug after the other (tests/sim/mutants/*.patch), in a copy of the working tree under
-# target/, and says how many histories each needs until one breaks a rule. Fails if a bug survives or a patch does not apply.
+# target/, and prints how many histories each bug needs until a rule breaks. Fails if a bug survives or a patch does not apply.
 #
 #   tools/simulate-mutants.sh [--check]
 #
-# --check only says which patches do not apply to the working tree.
+# With --check: only prints the patches that do not apply to the working tree.
 #
-# A bug in a script takes no build: the simulator reads the changed file when it starts (scripts_at_run_time.diff). Histories
-# come first, as their number says how hidden a bug is; then the single tests, and at last the rest of the histories.
+# A bug in a script needs no build: the simulator reads the changed file when it starts (scripts_at_run_time.diff). The first 500
+# histories run before the single tests, because their number shows how hidden a bug is. The remaining histories run last.
 #
 # Environment
 #   MUTANT_HISTORIES  the most histories per bug (20000)
-#   MUTANT_SECONDS    the most seconds per bug (600); a history without an end is found by itself
+#   MUTANT_SECONDS    the most seconds per bug (600); the simulator itself reports a history that does not end
 #   ONLY              part of the names of the bugs to run, a regular expression
 set -uo pipefail
 cd "$(dirname "$0")/.."
@@ -30,12 +30,12 @@ fi
 mkdir -p "$here"
 [[ -n ${1-} ]] || : >"$table"
 
-# As quick to build as to run: optimized a little, in many parts that are built again only where they change.
+# Little optimization and many codegen units: each bug is built once and runs briefly.
 profile=(--profile mutants --config 'profile.mutants.inherits="release"' --config 'profile.mutants.opt-level=1'
   --config 'profile.mutants.debug=false' --config 'profile.mutants.incremental=true'
   --config 'profile.mutants.codegen-units=64' --config 'profile.mutants.package."*".opt-level=3')
 
-# The sources as they are now: what is edited later is not built.
+# A copy of the present sources, so that later edits do not matter.
 rm -rf "$source" && mkdir -p "$source"
 git ls-files --cached --others --exclude-standard -z | while IFS= read -r -d '' file; do
   [[ -f $file ]] && printf '%s\0' "$file"
@@ -55,8 +55,7 @@ if [[ ${1-} == --check ]]; then
   exit $failed
 fi
 
-# Undoes what an earlier bug has left. A file that is as it should be keeps its time, so that nothing is built twice; one
-# that is not gets the present time, so that it is.
+# Undoes the previous bug. An unchanged file keeps its time, so cargo does not build it again. A restored file gets the present time.
 restore() {
   (cd "$source" && find . -type f -print) | while IFS= read -r file; do
     cmp -s "$source/$file" "$tree/$file" && continue
@@ -71,19 +70,19 @@ build() {
     sed -n 's/.*"executable":"\([^"]*\/sim-[^"]*\)".*/\1/p' | tail -1
 }
 
-# Plays histories; the last line that begins with BROKEN says what was found.
+# Plays the histories $2 to $3. The last line that begins with BROKEN names the broken rule.
 play() {
   (cd "$tree" && SHRINK=skip FIRST_SEED=$2 HISTORIES=$(($3 - $2 + 1)) SEED='' timeout -k 5 "$seconds" "$1" --nocapture \
     histories_keep_the_rules) >"$here/play.log" 2>&1
 }
 
-# The rules that are checked by single tests, not by chance.
+# Runs the tests with an arranged case each.
 test_singly() {
   (cd "$tree" && timeout -k 5 "$seconds" "$1" --skip histories_keep_the_rules --skip a_seed_gives --skip differential::) \
     >"$here/play.log" 2>&1
 }
 
-# Says what the last run of histories has found; it ended with the exit status $2.
+# Prints the result of the last run of histories, which ended with the exit status $2.
 verdict() {
   local broken seed histories rule
   broken=$(grep -a '^BROKEN' "$here/play.log" | tail -1)
@@ -129,7 +128,7 @@ for patch in "$source"/tests/sim/mutants/*.patch; do
   else
     program=$(build)
     if [[ -n $program ]]; then
-      # Another build, of another working tree, may have the same folder for its programs.
+      # The build of another working tree may replace the program in the same folder.
       cp "$program" "$here/changed"
       program=$here/changed
     fi

@@ -1,4 +1,4 @@
-//! Every gauge moves by what it counts, and by nothing else: read as Prometheus reads it, from a server in memory.
+//! Tests that each gauge counts its own events and nothing else, on the page that Prometheus reads, with a server in memory.
 
 mod page;
 mod pages;
@@ -96,7 +96,7 @@ async fn acquisitions_are_counted_by_kind() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn waits_and_holds_are_timed_and_present_ones_counted() {
+async fn waits_and_holds_are_timed_and_current_ones_counted() {
     let (page, server) = (Page::new(), InMemoryRedis::new());
     let (one, other) = two(&server).await;
     let guard = one.reentrant_lock("a").lock().await.unwrap();
@@ -130,7 +130,7 @@ async fn waits_and_holds_are_timed_and_present_ones_counted() {
     assert_eq!(count, 2.0);
 }
 
-/// A holder is an owner that has a lock, however often, with a guard or without.
+/// A holder is an owner with at least one hold, with or without a guard.
 #[tokio::test(start_paused = true)]
 async fn reentry_and_leak_leave_one_holder() {
     let (page, server) = (Page::new(), InMemoryRedis::new());
@@ -147,7 +147,7 @@ async fn reentry_and_leak_leave_one_holder() {
     assert_eq!(holds, 1.0);
 }
 
-/// Each way to wait has a place of its own to be counted at.
+/// The asker, the rest of the local queue and spinning waiters are counted in different places.
 #[tokio::test(start_paused = true)]
 async fn waiters_of_all_sorts_are_counted_once() {
     let (page, server) = (Page::new(), InMemoryRedis::new());

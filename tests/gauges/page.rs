@@ -1,15 +1,15 @@
-//! What a Prometheus server would read.
+//! The page of metrics that a Prometheus server reads.
 
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 
-/// The gauges of the clients that one test makes.
+/// The gauges of the clients of one test.
 pub struct Page {
     handle: PrometheusHandle,
     _recorder: Box<dyn std::any::Any>,
 }
 
 impl Page {
-    /// Counts what this thread does until it is dropped.
+    /// Records the gauges of this thread until the page is dropped.
     pub fn new() -> Self {
         let builder = PrometheusBuilder::new();
         let recorder = builder
@@ -18,10 +18,10 @@ impl Page {
                 let batch = Matcher::Suffix("_operations".into());
                 builder.set_buckets_for_metric(batch, &[1.0, 8.0, 64.0])
             })
-            .expect("there are buckets")
+            .expect("the buckets are not empty")
             .build_recorder();
         let handle = recorder.handle();
-        // The guard borrows the recorder: a test needs it to its end.
+        // The guard borrows the recorder until the end of the test.
         let guard = metrics::set_default_local_recorder(Box::leak(Box::new(recorder)));
         Self {
             handle,
@@ -33,8 +33,7 @@ impl Page {
         self.handle.render()
     }
 
-    /// The number behind a series, written as `name{label="value",..}` in the order of the page. One that is missing is an
-    /// error of the test, and not 0.
+    /// The number of a series, which is written as on the page: `name{label="value",..}`. A missing series is an error, not 0.
     pub fn number(&self, series: &str) -> f64 {
         let text = self.text();
         let line = text.lines().find_map(|line| line.strip_prefix(series));

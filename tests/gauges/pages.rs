@@ -1,5 +1,5 @@
-//! The pages for operators say what the code does: the table of gauges, the queries of the dashboard and of the alerts, and the table
-//! of log lines.
+//! Compares pages for operators with the code: the table of gauges, the queries of the dashboard and the alerts, and the table of log
+//! lines.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,13 +18,13 @@ fn read(path: &str) -> String {
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// What stands in backquotes.
+/// The parts of a cell in backquotes.
 fn quoted(cell: &str) -> Vec<String> {
     let parts = cell.split('`').skip(1).step_by(2);
     parts.map(str::to_owned).collect()
 }
 
-/// The cells of the rows below the heading row `head` of a table of that page.
+/// The cells of the rows below the heading row `head`.
 fn table(page: &str, head: &str) -> Vec<Vec<String>> {
     let (_, rows) = page
         .split_once(head)
@@ -41,7 +41,7 @@ fn table(page: &str, head: &str) -> Vec<Vec<String>> {
     rows.map(cells).collect()
 }
 
-/// What the exporter shows: for each metric its labels, with their values.
+/// The exported metrics, each with its labels and their values.
 type Shown = BTreeMap<String, BTreeMap<String, BTreeSet<String>>>;
 
 fn shown(text: &str) -> Shown {
@@ -68,7 +68,7 @@ fn shown(text: &str) -> Shown {
     shown
 }
 
-/// What a client shows that has locked and waited once.
+/// The metrics of clients that have acquired a lock and waited for it.
 async fn exported() -> Shown {
     let (page, server) = (Page::new(), InMemoryRedis::new());
     let (one, other) = (
@@ -125,7 +125,7 @@ async fn the_table_of_gauges_matches_the_exporter() {
     }
 }
 
-/// The functions and words of PromQL that our queries use.
+/// The functions and keywords of PromQL in the queries of the pages.
 const WORDS: [&str; 8] = [
     "sum",
     "by",
@@ -139,7 +139,7 @@ const WORDS: [&str; 8] = [
 /// The labels that Prometheus adds.
 const ADDED: [&str; 2] = ["instance", "job"];
 
-/// Everything in the query that the exporter does not show.
+/// The names in a query that the exporter does not export.
 fn unknown(query: &str, exported: &Shown) -> Vec<String> {
     let mut unknown = Vec::new();
     let mut metrics = Vec::new();
@@ -218,7 +218,7 @@ async fn every_query_names_exported_gauges() {
     for panel in dashboard["panels"].as_array().unwrap() {
         assert!(
             !queries(panel).is_empty(),
-            "{} asks nothing",
+            "{} has no query",
             panel["title"]
         );
     }
@@ -291,7 +291,7 @@ fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// The arguments of a macro, up to its closing parenthesis: by commas outside of texts and brackets.
+/// The arguments of a macro, up to its closing parenthesis. Commas in texts and brackets separate nothing.
 fn arguments(source: &str) -> Vec<String> {
     let (mut arguments, mut depth, mut in_text) = (vec![String::new()], 0, false);
     let mut chars = source.chars();
@@ -333,11 +333,11 @@ fn log_lines() -> Lines {
         for level in ["error", "warn", "info", "debug", "trace"] {
             for begins in source.split(&format!("tracing::{level}!(")).skip(1) {
                 let mut fields = arguments(begins);
-                // Of the event itself, and no field.
+                // `name:` names the event and is no field.
                 fields.retain(|field| !field.starts_with("name: "));
                 let message = fields.pop().unwrap();
                 let message = message.trim_matches('"').to_owned();
-                // A message that is handed on stands where it is given.
+                // A function that logs a parameter: its callers have the messages.
                 let messages = match message == "{what}" {
                     true => source
                         .split("self.tell(")
@@ -391,7 +391,7 @@ fn the_table_of_log_lines_matches_the_code() {
     assert!(differ.is_empty(), "page and code differ: {differ:#?}");
 }
 
-/// Macros that are called by another path would not be seen.
+/// The test above finds only macros that are called as `tracing::level!`.
 #[test]
 fn all_log_lines_are_written_alike() {
     let mut paths = Vec::new();

@@ -15,11 +15,11 @@ use tracing::{
     subscriber::{DefaultGuard, set_default},
 };
 
-/// With one subscriber only, tracing asks the thread that comes by a span first whether anything wants it, and keeps the answer.
-/// Tests have threads of their own.
+/// A second subscriber. With a single one, tracing caches for each span whether the first thread that reaches it wants it, and tests
+/// run in several threads.
 static ANOTHER: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(Spans::default()));
 
-/// A span: its name, fields and end in the order in which they came.
+/// The spans of a test, each with its name, its fields and its end in the order of recording.
 #[derive(Clone, Default)]
 struct Spans(Arc<Mutex<Vec<String>>>);
 
@@ -34,7 +34,7 @@ impl Spans {
         self.0.lock().unwrap()
     }
 
-    /// Those of that name, of which none has another field or is open.
+    /// The spans of a name, each without the name.
     fn named(&self, name: &str) -> Vec<String> {
         let all = self.all();
         let named = all.iter().filter_map(|span| span.strip_prefix(name));
@@ -115,7 +115,7 @@ async fn an_acquisition_and_a_hold_are_spans() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_span_of_a_hold_says_how_it_ended() {
+async fn the_span_of_a_hold_records_its_end() {
     let (spans, _guard) = Spans::keep();
     let server = InMemoryRedis::new();
     let client = server.client().await.unwrap();

@@ -1,4 +1,4 @@
-//! One of the tasks of a history: it takes locks in every way that there is, and gives them back in every way.
+//! A task of a history: it acquires and releases locks in every way that the API offers, at random.
 
 use std::{
     sync::{
@@ -21,12 +21,11 @@ use super::{
     subjects::{Asker, Boxed, Handle, Subject, Wait},
 };
 
-/// For what must end. A waiter that no message wakes is told by the poll floor only after longer than this, where
-/// connections are undisturbed.
+/// The time limit of every call. Without disturbances the poll floor is longer, so a lost wake-up exceeds this limit.
 pub const PATIENCE: Duration = Duration::from_secs(30);
-/// An owner takes a lock at most so often.
+/// The most nested holds of an owner.
 const DEEPEST: usize = 4;
-/// Futures that are dropped are dropped within this.
+/// A future that is dropped early is dropped within this time.
 const EARLY: Duration = Duration::from_millis(8);
 
 /// What the actors of one history share.
@@ -35,16 +34,16 @@ pub struct Scene {
     pub profile: Profile,
     pub names: Vec<String>,
     pub log: Log,
-    /// The history goes on until then,
+    /// The history lasts at least until then.
     pub least: Instant,
-    /// and with fewer holds than `enough` until then, as when the machine is so busy that not much happens.
+    /// A history with fewer holds than `enough` lasts until then, for example on a busy machine.
     pub most: Instant,
     pub enough: u64,
-    /// Makes an owner for what is not to share the task's.
+    /// Makes an owner for an episode that does not use the task's owner.
     pub new_owner: fn() -> Owner,
 }
 
-/// The clients of a history. One that closes is followed by another.
+/// The clients of a history. A new client replaces one that shuts down.
 #[derive(Default)]
 pub struct Clients {
     present: Mutex<Vec<LockClient>>,
@@ -63,7 +62,7 @@ impl Clients {
         self.present.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// All of them, this one first.
+    /// All clients, this one first.
     pub fn beginning_with(&self, first: usize) -> Vec<LockClient> {
         let mut clients = self.present().clone();
         let count = clients.len().max(1);
@@ -71,7 +70,7 @@ impl Clients {
         clients
     }
 
-    /// Has another client take the place of one, which is returned.
+    /// Replaces a client, and returns it.
     pub fn replace(&self, which: usize, client: LockClient) -> LockClient {
         self.replaced.fetch_add(1, Relaxed);
         std::mem::replace(&mut self.present()[which], client)
@@ -81,15 +80,15 @@ impl Clients {
 pub struct Actor {
     pub scene: Arc<Scene>,
     pub clients: Arc<Clients>,
-    /// The number of its own client.
+    /// The index of its own client.
     pub own: usize,
     pub random: Rng,
-    /// How many episodes it plays at most.
+    /// The most episodes that it plays.
     pub episodes: u32,
 }
 
 impl Scene {
-    /// Whether no more is to be begun.
+    /// Whether tasks begin no further operations.
     pub fn is_over(&self) -> bool {
         let now = Instant::now();
         now >= self.least && (self.log.holds() >= self.enough || now >= self.most)
@@ -127,7 +126,7 @@ impl Scene {
 }
 
 impl Actor {
-    /// Plays episodes until the time is over. Which ones depends on the seed alone.
+    /// Plays episodes until the history is over. The seed alone determines them.
     pub async fn act(mut self) {
         let own = Owner::current();
         for _ in 0..self.episodes {
@@ -136,7 +135,7 @@ impl Actor {
             }
             let mut random = self.random.fork();
             let names = self.scene.some_names(&mut random);
-            // The owners of a client have its id: the same number is another owner's where the client is another one.
+            // An owner's identity contains its client's id, so after a replacement the same number is another owner.
             let is_own = random.bool() && self.clients.replaced.load(Relaxed) == 0;
             let episode = Episode {
                 scene: &self.scene,
@@ -156,7 +155,7 @@ impl Actor {
     }
 }
 
-/// What one owner does on one lock, until it has nothing left of it.
+/// The operations of one owner on one lock, until it has no hold left.
 struct Episode<'a> {
     scene: &'a Scene,
     clients: &'a [LockClient],
@@ -164,11 +163,11 @@ struct Episode<'a> {
     owner: Owner,
     names: u32,
     held: Vec<Held>,
-    /// Guards that are kept beyond the loss of their holds.
+    /// Guards whose holds are lost.
     lost: Vec<Held>,
 }
 
-/// A lock as an owner asks for it.
+/// A lock, its side, and the lease with which an owner acquires it.
 struct Asked {
     spot: Spot,
     handle: Box<dyn Handle>,
@@ -210,7 +209,7 @@ impl Episode<'_> {
         }
     }
 
-    /// One side of the lock.
+    /// A random side of the lock.
     fn spot(&mut self) -> Spot {
         let (side, _) = self.random.choice(self.scene.subject.sides).unwrap();
         Spot {
@@ -220,7 +219,7 @@ impl Episode<'_> {
         }
     }
 
-    /// One side of the lock, with a lease or watched.
+    /// A random side of the lock, with a fixed lease or the watchdog's.
     fn asked(&mut self) -> Asked {
         let profile = self.scene.profile;
         let watched = profile.watchdog_lease;
@@ -228,14 +227,14 @@ impl Episode<'_> {
             0..6 => None,
             6..9 => {
                 let short = Duration::from_millis(self.random.u64(20..150));
-                // A lease that each grant outlives is taken, given back and taken again for as long as the caller waits.
+                // A lease must outlast the way of the grant: else the client acquires and releases until the caller times out.
                 let acknowledged = match profile.lag.is_zero() {
                     true => Duration::ZERO,
                     false => 2 * profile.lag + Duration::from_millis(10),
                 };
                 Some(short.max(acknowledged) + 10 * profile.delay)
             }
-            // Told from one that is renewed by its length.
+            // The length distinguishes this fixed lease from the watchdog's.
             _ => Some(watched - Duration::from_millis(1)),
         };
         let spot = self.spot();
@@ -328,7 +327,7 @@ impl Episode<'_> {
         self.let_go(lost).await;
     }
 
-    /// Some time inside, with a look at the guards now and then; seldom long enough for several renewals.
+    /// Keeps the lock for a while and checks the guards, seldom for as long as several renewals.
     async fn dwell(&mut self) {
         for pause in self.pauses() {
             sleep(pause).await;
@@ -336,7 +335,7 @@ impl Episode<'_> {
         }
     }
 
-    /// Stays inside until a lease that is not renewed is over, unless that takes too long.
+    /// Keeps the lock beyond the end of a fixed lease, unless that takes too long.
     async fn outstay(&mut self) {
         let longest = Instant::now() + self.scene.profile.long_stay;
         let ends = self.held.iter().filter_map(|held| held.guard.as_ref());
@@ -407,7 +406,7 @@ impl Episode<'_> {
         }
     }
 
-    /// Releases what was leaked: of several holds the latest.
+    /// Releases the latest leaked hold.
     async fn unlock_leaked(&mut self, spot: Spot) {
         let leaked = |held: &Held| held.spot == spot && held.guard.is_none();
         let Some(at) = self.held.iter().rposition(leaked) else {
@@ -434,7 +433,7 @@ impl Episode<'_> {
         self.note(spot, What::Ended { hold, how });
     }
 
-    /// Looks at all guards. What is lost is let go, and cannot be released any more.
+    /// Checks all guards. Lost holds leave `held`.
     async fn look_at_all(&mut self) {
         let outer = Outer::new(&self.scene.log, &self.held);
         outer.look();
@@ -442,7 +441,7 @@ impl Episode<'_> {
         self.let_go(lost).await;
     }
 
-    /// Lets go of what is known to be lost.
+    /// Moves lost holds from `held` to `lost`.
     async fn let_go(&mut self, lost: Vec<HoldId>) {
         for hold in lost {
             let Some(at) = self.held.iter().position(|held| held.hold == hold) else {
@@ -457,7 +456,7 @@ impl Episode<'_> {
         }
     }
 
-    /// Drops the guard of a lost hold, or unlocks it, which changes nothing: its owner may have locked anew.
+    /// Drops or unlocks the guard of a lost hold. Both must leave a later hold of the owner unchanged.
     async fn end_lost(&mut self) {
         let at = self.random.usize(..self.lost.len());
         let Held { spot, hold, guard } = self.lost.swap_remove(at);
@@ -466,13 +465,13 @@ impl Episode<'_> {
         };
         let how = patiently(guard.unlock()).await;
         if !matches!(how, Err(Trouble::Lost(_))) {
-            // Which no rule allows.
+            // The event breaks a rule: the unlock of a lost hold must fail.
             let how = Some(how);
             self.note(spot, What::Ended { hold, how });
         }
     }
 
-    /// Holds without a guard are lost with those that have one. Of a group, some of the locks may be left.
+    /// Leaked holds are lost with guarded ones. The unlock releases members of a group that may be left.
     async fn forget_leaked(&mut self, spot: Spot) {
         let handle = self.handle(spot, None);
         let leaked = |held: &mut Held| held.spot == spot && held.guard.is_none();
@@ -481,7 +480,7 @@ impl Episode<'_> {
         }
     }
 
-    /// Once in so many times, a moment at which a future is dropped.
+    /// Chooses, once in `times`, when a future is dropped early.
     fn early(&mut self, times: u32) -> Option<Early> {
         if !self.one_in(times) {
             return None;

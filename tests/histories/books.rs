@@ -1,4 +1,4 @@
-//! What one owner has on one lock, by what it was told. Pure.
+//! The holds of one owner on one lock, according to the results that it received. Pure functions.
 
 use std::time::Duration;
 
@@ -9,41 +9,42 @@ pub struct Live {
     pub hold: HoldId,
     pub lease: Duration,
     pub leaked: bool,
-    /// Without a guard it may have ended unseen.
+    /// A leaked hold that may have expired unnoticed.
     pub doubtful: bool,
     pub ending: Option<usize>,
-    /// Before this, its loss has no excuse.
+    /// A loss before this time breaks a rule.
     pub safe_until: Duration,
 }
 
-/// One owner on one lock: which holds it has (`live`), and how many things it has begun and not seen the end of
-/// (`pending`: dropped guards, dropped futures), which the server may still count.
+/// One owner on one lock: its holds (`live`), and the number of its operations without a known result (`pending`: dropped guards and
+/// futures), which the server may still count as holds.
 #[derive(Default)]
 pub struct Book {
+    /// The event that began the present attempt.
     pub asked: Option<usize>,
-    /// It had holds when it asked.
+    /// The owner had holds when the attempt began.
     pub asked_inside: bool,
-    /// What is had must last until then.
+    /// The end of the validity of a grant, at the earliest.
     pub good_until: Duration,
-    /// The wait has a limit.
+    /// The wait has a time limit.
     pub limited: bool,
     pub live: Vec<Live>,
     pub pending: u32,
-    /// Holds were lost, which the server may still have: it takes the owner for the holder.
+    /// Holds were lost, but the server may still keep them and count the owner as the holder.
     pub lingering: bool,
-    /// The lock was forced open: counts and losses prove nothing until all is released.
+    /// The lock was forced open: counts and losses prove nothing until the owner has released all holds.
     pub forced: bool,
 }
 
 impl Book {
-    /// A guard said until when it is valid; says whether it had said more before.
+    /// Records the validity of a guard. Returns whether it is shorter than the recorded one.
     pub fn valid(&mut self, hold: HoldId, until: Duration) -> bool {
         let live = self.live.iter_mut().find(|live| live.hold == hold);
         live.is_some_and(|live| until < std::mem::replace(&mut live.safe_until, until))
     }
 
-    /// The release of `hold` begins at `now`, and is number `at` of the events. It leaves the leases of the other holds in force;
-    /// unanswered, it cannot tell whether it came in time.
+    /// The release of `hold` begins at `now`, with event `at`. It may cut the server's lease to the longest one of the other holds. A
+    /// release without an answer may find its hold lost after that.
     pub fn ends(&mut self, hold: HoldId, at: usize, now: Duration) {
         let others = self.live.iter().filter(|live| live.hold != hold);
         let left = others.map(|live| live.lease).max();
@@ -60,28 +61,28 @@ impl Book {
         Some(self.live.remove(at))
     }
 
-    /// Holds without a guard whose time is over may have ended, unless another hold of their owner has prolonged it.
+    /// A leaked hold may have ended after its validity, unless another hold of its owner prolonged the lease.
     pub fn doubt_leaked(&mut self, now: Duration) {
         for live in &mut self.live {
             live.doubtful |= live.leaked && now >= live.safe_until;
         }
     }
 
-    /// Holds without a guard are lost with those that have one.
+    /// Leaked holds are lost with guarded ones.
     pub fn forget_leaked(&mut self) {
         let before = self.live.len();
         self.live.retain(|live| !live.leaked);
         self.pending += (before - self.live.len()) as u32;
     }
 
-    /// The holds that are there for certain, as far as the owner was told, and the most that there can be.
+    /// The certain holds, and the most possible holds, of the owner.
     pub fn bounds(&self) -> (u32, u32) {
         let sure = self.live.iter().filter(|live| !live.doubtful).count() as u32;
         (sure, self.live.len() as u32 + self.pending)
     }
 }
 
-/// What may be relied upon of a lease, at the least.
+/// The shortest validity that a client may derive from a lease.
 pub fn validity(lease: Duration) -> Duration {
     lease.saturating_sub(lease / 100 + Duration::from_millis(3))
 }

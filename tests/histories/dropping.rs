@@ -1,4 +1,4 @@
-//! Futures that are dropped before their end, and futures that must come to it.
+//! Futures that are dropped early, and futures that must complete in time.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ pub enum Early {
     Time(Duration),
 }
 
-/// What `future` yields, unless it is dropped before; an error if it takes too long.
+/// Awaits `future`. Returns `None` if it was dropped early, and an error if it exceeded [`PATIENCE`].
 pub async fn until<T>(early: Option<Early>, future: Boxed<'_, T>) -> Option<Result<T, Trouble>> {
     let dropped = async {
         match early {

@@ -1,4 +1,4 @@
-//! Groups of locks, as if they were one.
+//! Implements the interface of a lock in a history for groups of locks.
 
 use std::time::Instant;
 

@@ -1,4 +1,4 @@
-//! The holds that an owner has while it asks for more.
+//! The holds of an owner, and checks of their guards while the owner waits.
 
 use std::{
     sync::{Mutex, PoisonError},
@@ -18,11 +18,11 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 pub struct Held {
     pub spot: Spot,
     pub hold: HoldId,
-    /// `None`: it was leaked.
+    /// `None`: the guard was leaked.
     pub guard: Option<Box<dyn Hold>>,
 }
 
-/// What an owner has while it does something else. Each loss is noted once, before what the owner is given next.
+/// The holds of an owner during another operation. Each loss is recorded once, before the result of the operation.
 pub struct Outer<'a> {
     log: &'a Log,
     held: &'a [Held],
@@ -38,7 +38,7 @@ impl<'a> Outer<'a> {
         }
     }
 
-    /// Notes of each guard that it is valid, or lost.
+    /// Records for each guard whether it is valid or lost.
     pub fn look(&self) {
         let mut lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
         for Held { spot, hold, guard } in self.held {
@@ -53,7 +53,7 @@ impl<'a> Outer<'a> {
         }
     }
 
-    /// What `future` yields. The guards are looked at meanwhile.
+    /// Awaits `future`, and checks the guards meanwhile.
     pub async fn watched<T>(&self, future: impl Future<Output = T>) -> T {
         if self.held.is_empty() {
             return future.await;
@@ -67,11 +67,11 @@ impl<'a> Outer<'a> {
         tokio::select! {
             biased;
             done = future => done,
-            () = looking => unreachable!("it looks for ever"),
+            () = looking => unreachable!("the checks have no end"),
         }
     }
 
-    /// The holds whose loss has been noted.
+    /// The holds whose loss was recorded.
     pub fn into_lost(self) -> Vec<HoldId> {
         let lost = self.lost.into_inner();
         lost.unwrap_or_else(PoisonError::into_inner)

@@ -1,4 +1,4 @@
-//! What runs inside `run`.
+//! The body that a task passes to `run`.
 
 use std::{sync::OnceLock, time::Duration};
 
@@ -10,7 +10,7 @@ use super::{
     subjects::{Body, Boxed, Peek},
 };
 
-/// What is run with a lock held.
+/// Records its hold, pauses, and checks the guard after each pause.
 pub struct Inside<'a> {
     pub log: &'a Log,
     pub outer: &'a Outer<'a>,
@@ -30,7 +30,7 @@ impl Body for Inside<'_> {
             for pause in &self.pauses {
                 sleep(*pause).await;
                 if self.log.probe(self.spot, hold, guard).is_some() {
-                    // From here on it must not go on.
+                    // `run` drops its body when the hold is lost.
                     return std::future::pending().await;
                 }
             }

@@ -1,7 +1,7 @@
-//! What happened, in one order: every task writes into one log, under one lock.
+//! The log of a history: all tasks write their events into one list, under one mutex.
 //!
-//! What begins is noted before it is asked for, what is had after it was answered. So a hold in the log is never longer
-//! than the hold itself: what overlaps here has overlapped.
+//! A task records a request before it sends it, and a hold after the answer. So a hold in the log is never longer than the hold
+//! itself, and holds that overlap in the log have overlapped.
 
 use std::{
     fmt,
@@ -17,17 +17,17 @@ use tokio::time::Instant;
 
 use super::subjects::Peek;
 
-/// How many events a failure shows.
+/// The most events that a failure shows.
 const SHOWN: usize = 50;
 
-/// Whether other owners may be inside as well.
+/// Whether other owners may hold the lock at the same time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Side {
     Shared,
     Alone,
 }
 
-/// One owner on one lock, or on a group of locks: whose events these are, and how the lock is locked.
+/// The owner of an event, the lock or group of locks, and the side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Spot {
     pub owner: u64,
@@ -36,7 +36,7 @@ pub struct Spot {
     pub side: Side,
 }
 
-/// What is written down of an error.
+/// An error, as the log records it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Trouble {
     Unavailable,
@@ -46,9 +46,9 @@ pub enum Trouble {
     WouldDeadlock,
     /// The client was shut down.
     Closed,
-    /// Too few replicas have acknowledged it.
+    /// Too few replicas have acknowledged the hold.
     TooFewReplicas,
-    /// It did not end.
+    /// The call exceeded its time limit.
     Hung,
     Other(String),
 }
@@ -68,18 +68,18 @@ impl From<Error> for Trouble {
     }
 }
 
-/// Holds are numbered in the order in which they were seen to be granted.
+/// Holds are numbered in the order in which the log records them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HoldId(pub u64);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum What {
-    /// The lock is asked for; without `limited`, until it is had.
+    /// An acquisition begins. Without `limited`, it waits until it has the lock.
     Asks {
         limited: bool,
         lease: Duration,
     },
-    /// It is had. `valid`: the guard says so.
+    /// The acquisition succeeded. `valid`: the guard is not lost.
     Enters {
         hold: HoldId,
         lease: Duration,
@@ -87,18 +87,18 @@ pub enum What {
         valid: bool,
         token: Option<i64>,
     },
-    /// It was busy.
+    /// The lock was busy.
     Refused,
-    /// It was not had.
+    /// The acquisition failed.
     Failed(Trouble),
-    /// The future was dropped: what it had begun goes on unseen.
+    /// The future of the acquisition was dropped. Its request may still take effect.
     Abandons,
-    /// The guard says that the hold is valid, and until when.
+    /// The guard reports a valid hold, and the end of the validity.
     Valid {
         hold: HoldId,
         until: Duration,
     },
-    /// The guard says that the hold is lost.
+    /// The guard reports a lost hold.
     Lost {
         hold: HoldId,
         reason: LostReason,
@@ -115,7 +115,7 @@ pub enum What {
     Ends {
         hold: HoldId,
     },
-    /// A release was answered; `None`: no caller waited for the answer.
+    /// A release was answered. `None`: no caller awaited the answer.
     Ended {
         hold: HoldId,
         how: Option<Result<Released, Trouble>>,
@@ -128,22 +128,22 @@ pub enum What {
     Forced(Result<bool, Trouble>),
     /// A client is shut down.
     Closes,
-    /// The queue on the server was looked at,
+    /// A read of the server's queue begins.
     Looks,
-    /// and sees these owners, in this order.
+    /// The queue has these owners, in this order.
     Queue(Vec<u64>),
-    /// A replica becomes the master, on which these locks are not as on the old one.
+    /// A replica becomes the master, and these locks differ from those on the old master.
     Promoted,
-    /// A master takes commands that has been replaced.
+    /// A replaced master still executes commands.
     Splits,
-    /// There is one master again.
+    /// Only one master executes commands again.
     Joins,
-    /// Something happens to a connection.
+    /// A fault, or another remark of the simulator.
     Weather(String),
 }
 
 impl What {
-    /// Whether a lock is asked for or given back.
+    /// Whether an acquisition or a release begins.
     pub fn is_call(&self) -> bool {
         matches!(
             self,
@@ -165,7 +165,7 @@ impl fmt::Display for Event {
         let at = self.at.as_micros() as f64 / 1e3;
         match &self.what {
             What::Weather(fault) => write!(f, "{at:>10.3} ms  {fault}"),
-            // The lowest bits tell where the number of an owner comes from, the highest is always set.
+            // The lowest two bits of an owner's number show its origin, and bit 62 is always set: the story leaves them out.
             what => write!(
                 f,
                 "{at:>10.3} ms  task {} on {names:b} {side:?}: {what:?}",
@@ -180,7 +180,7 @@ pub struct Log {
     start: Instant,
     holds: AtomicU64,
     events: Mutex<Vec<Event>>,
-    /// Says which rule an event breaks at the moment at which it is noted.
+    /// Returns the rule that an event breaks when it is recorded.
     observer: Option<Observer>,
     broken: OnceLock<String>,
 }
@@ -204,12 +204,12 @@ impl Log {
         }
     }
 
-    /// The first rule that the observer has seen broken.
+    /// The first broken rule.
     pub fn broken(&self) -> Option<String> {
         self.broken.get().cloned()
     }
 
-    /// A rule is broken that is not about an event.
+    /// Records a broken rule that belongs to no event.
     pub fn breaks(&self, rule: String) {
         let _ = self.broken.set(rule);
     }
@@ -218,21 +218,21 @@ impl Log {
         self.look(spot, |_| Some(what));
     }
 
-    /// A client is shut down: from now on its tasks may hear of it.
+    /// Records a shutdown: from now on calls of its client may fail.
     pub fn closes(&self) {
-        self.note(NOBODY, What::Closes);
+        self.note(NO_OWNER, What::Closes);
     }
 
     pub fn weather(&self, fault: String) {
-        self.note(NOBODY, What::Weather(fault));
+        self.note(NO_OWNER, What::Weather(fault));
     }
 
-    /// How many holds have been had.
+    /// The number of holds so far.
     pub fn holds(&self) -> u64 {
         self.holds.load(Relaxed)
     }
 
-    /// A hold is had.
+    /// Records a hold.
     pub fn enters(&self, spot: Spot, lease: Duration, guard: &dyn Peek) -> HoldId {
         let hold = HoldId(self.holds.fetch_add(1, Relaxed));
         self.look(spot, |log| {
@@ -247,7 +247,7 @@ impl Log {
         hold
     }
 
-    /// A hold is had by a client that has no guards, and relies on it for as long as it lasts on the server.
+    /// Records a hold of a client without guards, which relies on it for the server's lease.
     pub fn enters_without_guard(&self, spot: Spot, lease: Duration, token: Option<i64>) -> HoldId {
         let hold = HoldId(self.holds.fetch_add(1, Relaxed));
         self.look(spot, |log| {
@@ -262,7 +262,7 @@ impl Log {
         hold
     }
 
-    /// Asks the guard about its hold, and notes it if it is valid; else says how it was lost.
+    /// Records a guard if its hold is valid. Otherwise returns the reason of the loss.
     pub fn probe(&self, spot: Spot, hold: HoldId, guard: &dyn Peek) -> Option<LostReason> {
         let mut lost = None;
         self.look(spot, |log| {
@@ -273,7 +273,7 @@ impl Log {
         lost
     }
 
-    /// Notes what is seen, at the moment at which it is seen.
+    /// Calls `see` and records its event under the mutex, so that no other event comes in between.
     fn look(&self, spot: Spot, see: impl FnOnce(&Self) -> Option<What>) {
         let mut events = self.events();
         let at = self.start.elapsed();
@@ -294,13 +294,13 @@ impl Log {
     }
 }
 
-const NOBODY: Spot = Spot {
+const NO_OWNER: Spot = Spot {
     owner: 0,
     names: 0,
     side: Side::Alone,
 };
 
-/// The events up to the one numbered `last` that concern the same names.
+/// The last events before and with `last` that concern the same names.
 pub fn tail(events: &[Event], last: usize) -> String {
     let Some(event) = events.get(last) else {
         return String::new();

@@ -1,8 +1,8 @@
-//! What a history is made of: tasks that do by chance all that can be done with locks, the log that they write, and an
-//! oracle that says whether locks that keep their word can look so. The integration tests play histories on real servers
-//! (`tests/it/histories.rs`), the simulator on servers in memory (`tests/sim`).
+//! The parts of a history: tasks that use locks at random, the log that they write, and an oracle that checks the log against the
+//! promises of locks. The integration tests play histories on real servers (`tests/it/histories.rs`), the simulator on servers in
+//! memory (`tests/sim`).
 
-// No test uses all of it.
+// Each of the two test programs uses a part of it.
 #![allow(dead_code)]
 
 pub mod actor;
@@ -24,6 +24,6 @@ use std::collections;
 
 use foldhash::fast::FixedState;
 
-/// Maps that are asked at every step of a history.
+/// Maps with a fast hash, because every step of a history uses them.
 pub type HashMap<K, V> = collections::HashMap<K, V, FixedState>;
 pub type HashSet<K> = collections::HashSet<K, FixedState>;

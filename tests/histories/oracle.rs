@@ -1,6 +1,6 @@
-//! Says whether a history could have happened with locks that keep their word. Pure: it sees only the log.
+//! Checks whether the log of a history agrees with the promises of locks. Pure functions of the log.
 //!
-//! What one owner may be told is checked against its [`Book`]; the rules that look at several owners are in [`stays`].
+//! A [`Book`] checks the results of one owner. The rules about several owners are in [`stays`].
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ pub fn judge(events: &[Event], rules: Rules) -> Result<Tally, Violation> {
     Ok(replay.tally)
 }
 
-/// The other side of a lock that is asked for alone.
+/// The read side of a write lock.
 fn reads(spot: Spot) -> Spot {
     Spot {
         side: Side::Shared,
@@ -37,11 +37,10 @@ fn reads(spot: Spot) -> Spot {
     }
 }
 
-/// At that event the owner was told something that is right only if none of its holds was still good.
+/// A result at event `at` that is right only if at most `good` of these holds were still good. Later events may prove more.
 struct Certainty {
     at: usize,
     holds: Vec<HoldId>,
-    /// At most so many of the holds were good.
     good: usize,
     rule: String,
 }
@@ -103,7 +102,7 @@ impl Replay {
             What::Failed(trouble) => {
                 let book = self.book(spot);
                 let limited = book.limited;
-                // Of a lease that was over before anything could be done.
+                // A lease may end before the caller can use it.
                 let too_late = time >= book.good_until || book.forced;
                 book.asked = None;
                 book.pending += 1;
@@ -186,13 +185,13 @@ impl Replay {
         let (spot, reentrant) = (event.spot, self.rules.reentrant);
         let forced = self.is_forced(spot, at);
         let Some(asked) = self.book(spot).asked.take() else {
-            return broken(at, "a hold that nobody asked for");
+            return broken(at, "a hold without a request");
         };
         if !reentrant {
             self.must_not_be_good(at, spot, 0, "its owner entered once more");
         }
         let book = self.book(spot);
-        // An outer hold that was lost since it asked is still the server's reason to grant it.
+        // The server may have granted a re-entry into an outer hold that was lost after the request.
         let was_outside = book.live.is_empty() && !book.asked_inside;
         if spot.side == Side::Alone && was_outside {
             let reads = reads(spot);
@@ -225,7 +224,7 @@ impl Replay {
         Ok(())
     }
 
-    /// An attempt is refused because a hold of its own is in its way.
+    /// An attempt is refused because its owner already has a hold.
     fn turned_away(&mut self, at: usize, event: &Event) -> Result<(), Violation> {
         let (spot, what) = (event.spot, &event.what);
         let reentrant = self.rules.reentrant;
@@ -300,7 +299,7 @@ impl Replay {
         };
         let book = self.book(spot);
         let live: Vec<_> = book.live.iter().map(|live| live.hold).collect();
-        // What was granted to a dropped future is counted until it is given back.
+        // A hold granted to a dropped future counts until it is released.
         if count > live.len() + book.pending as usize {
             let rule = format!("its owner has {} holds, and counts {count}", live.len());
             return broken(at, rule);
@@ -315,7 +314,7 @@ impl Replay {
         Ok(())
     }
 
-    /// A loss, which the clock or a forced release must account for. Holds without a guard are lost with it.
+    /// A loss, which an expiry or a forced release must explain. Leaked holds are lost with it.
     fn lost(
         &mut self,
         at: usize,
@@ -329,7 +328,7 @@ impl Replay {
         let book = self.book(event.spot);
         book.forget_leaked();
         book.lingering = true;
-        // Of a group, some of the locks may be left.
+        // Some members of a group may still be held.
         book.pending += u32::from(event.spot.names.count_ones() > 1);
         let Some(lost) = lost else {
             return broken(at, "the loss of a hold that there was not");
@@ -344,7 +343,7 @@ impl Replay {
         )
     }
 
-    /// An error, which only a disturbed connection or too short a wait can account for.
+    /// An error, which only a disturbance, a shutdown or a time limit can explain.
     fn failed(&mut self, at: usize, trouble: &Trouble, limited: bool) -> Result<(), Violation> {
         match trouble {
             Trouble::Unavailable if limited || self.rules.disturbed => self.tally.unanswered += 1,
@@ -357,7 +356,7 @@ impl Replay {
         Ok(())
     }
 
-    /// What was done at the server that takes no more commands is lost.
+    /// The replaced master executes no more commands, and its writes are lost.
     fn joins(&mut self, at: usize, spot: Spot) {
         let forcings = self.forcings.iter_mut();
         for forcing in forcings.filter(|forcing| forcing.cause == Cause::Split) {
@@ -387,13 +386,13 @@ impl Replay {
     fn forced(&mut self, time: Duration, spot: Spot, forced: &Result<bool, Trouble>) {
         let mut latest = self.forcings.iter_mut().rev();
         let forcing = latest.find(|forcing| forcing.spot == spot);
-        // One that was not answered may happen at any time.
+        // A forced release without an answer may still happen at any time.
         if let Some(forcing) = forcing.filter(|_| forced.is_ok()) {
             forcing.answered = Some(time);
         }
     }
 
-    /// Ends the forced releases that every client has heard of by now.
+    /// Ends the forced releases that every client knows by now.
     fn end_forcings(&mut self, at: usize, time: Duration) {
         let most = self.rules.forced_hand_off;
         let over = |answered: Duration| time > answered + most || most.is_zero();
@@ -404,14 +403,14 @@ impl Replay {
         }
     }
 
-    /// Whether the lock was forced open since it was last asked for.
+    /// Whether the lock was forced open since the last request for it.
     fn is_forced(&mut self, spot: Spot, at: usize) -> bool {
         let asked = self.book(spot).asked.unwrap_or(at);
         let mut forcings = self.forcings.iter();
         forcings.any(|forcing| forcing.touches(spot.names, asked))
     }
 
-    /// The hold was good at that event.
+    /// Records that the hold was good at this event.
     fn prove(&mut self, hold: HoldId, at: usize) {
         if let Some(stay) = self.index.get(&hold) {
             let stay = &mut self.stays[*stay];
@@ -419,7 +418,7 @@ impl Replay {
         }
     }
 
-    /// What the owner has just been told is wrong if more than `good` of its holds turn out to have been good.
+    /// Records a result that is wrong if more than `good` holds of the owner prove to have been good.
     fn must_not_be_good(&mut self, at: usize, spot: Spot, good: usize, rule: &str) {
         let exact = self.rules.exact;
         let book = self.book(spot);

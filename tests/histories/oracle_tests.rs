@@ -1,4 +1,4 @@
-//! Histories made by hand: those that keep the rules pass, and for each rule there is one that breaks it.
+//! Tests of the oracle with histories made by hand: good histories pass, and for each rule one history breaks it.
 
 use std::time::Duration;
 
@@ -121,7 +121,7 @@ fn counts_are_exact() {
     story.valid(A, inner).breaks("counts 1 while it had 2 good");
 }
 
-/// Exclusion remains, and nothing else.
+/// With members on different locks, only exclusion is judged.
 #[test]
 fn holds_on_different_locks_are_not_counted() {
     let rules = Rules {
@@ -170,7 +170,7 @@ fn leaked_holds_count_until_they_are_lost() {
     let hold = story.enters(A);
     story.leaves(A, hold).is_good();
 
-    // Its lease was prolonged by other holds.
+    // Other holds of the owner prolong the lease of the leaked one.
     let short = Duration::from_millis(100);
     let mut story = Story::default();
     let leaked = story.asks(A).had(A, short, true, None);
@@ -327,7 +327,7 @@ fn a_forced_release_ends_exclusion_and_excuses_losses() {
     story.valid(A, hold).breaks("inside together");
 }
 
-/// The client that hands the lock off has not heard of the forced release yet.
+/// The client that hands the lock off does not know of the forced release yet.
 #[test]
 fn client_may_hand_off_for_a_moment_after_a_forced_release() {
     let handed_off = |millis: u64| {
@@ -357,7 +357,7 @@ fn tokens_rise() {
     let again = story.enters_with(B, 5);
     story.leaves(B, again).breaks("token 5 after 5");
 
-    // An owner that comes again has a token of its own.
+    // The next tenure of the same owner has a new token.
     let mut story = Story::default();
     for token in [1, 1] {
         let hold = story.enters_with(A, token);
@@ -376,7 +376,7 @@ fn tokens_rise() {
         .valid(A, outer)
         .breaks("token 4 inside a hold with token 3");
 
-    // One that was over before its owner heard of it says nothing.
+    // A hold that ended before its owner learned of it proves nothing.
     let mut story = Story::default();
     story.asks(A);
     let hold = story.enters_with(B, 7);
@@ -414,7 +414,7 @@ fn a_waiter_that_was_seen_in_the_queue_is_not_overtaken() {
     story.leaves(B, hold).had(A, LEASE, true, None);
     story.breaks("2 is inside before 1");
 
-    // Not one that was inside already,
+    // Allowed: the overtaking owner already has a hold.
     let mut story = Story::default();
     let outer = story.enters(B);
     story.asks(A).queue(&[1]);
@@ -423,7 +423,7 @@ fn a_waiter_that_was_seen_in_the_queue_is_not_overtaken() {
     story.had(A, LEASE, true, None);
     story.is_good();
 
-    // nor one that the server still took for the holder,
+    // Allowed: the server still counts the overtaking owner as the holder.
     let mut story = Story::default();
     let hold = story.enters(B);
     story.asks(A).queue(&[1]).pass(1000);
@@ -431,7 +431,7 @@ fn a_waiter_that_was_seen_in_the_queue_is_not_overtaken() {
     story.pass(1000).had(A, LEASE, true, None);
     story.is_good();
 
-    // nor one that was forced out before it heard of its turn,
+    // Allowed: a forced release may have ended an earlier grant of the waiter.
     let mut story = Story::default();
     story.asks(A).asks(B).queue(&[1, 2]);
     story.tell(C, What::Forces);
@@ -440,14 +440,14 @@ fn a_waiter_that_was_seen_in_the_queue_is_not_overtaken() {
     story.pass(1000).had(A, LEASE, true, None);
     story.is_good();
 
-    // nor one that leaves,
+    // Allowed: the waiter abandons its attempt.
     let mut story = Story::default();
     story.asks(A).asks(B).queue(&[1, 2]);
     let hold = story.had(B, LEASE, true, None);
     story.leaves(B, hold).tell(A, What::Abandons);
     story.is_good();
 
-    // nor one whose lease may have ended before the grant arrived.
+    // Allowed: the lease may have ended before the grant arrived.
     let rules = Rules {
         slow_answer: LEASE + Duration::from_millis(1),
         ..RULES

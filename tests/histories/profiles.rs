@@ -1,4 +1,4 @@
-//! Under which conditions a history is played.
+//! The conditions of a history.
 
 use std::time::Duration;
 
@@ -9,34 +9,34 @@ pub struct Profile {
     pub watchdog_lease: Duration,
     pub poll_floor: Duration,
     pub command_wait: Duration,
-    /// How long a holder stays inside at the longest.
+    /// The longest time that a holder keeps the lock.
     pub long_stay: Duration,
-    /// Whether, and for how long at the longest, connections are disturbed.
+    /// The longest disturbance. `None`: nothing is disturbed.
     pub disturbed: Option<Duration>,
-    /// What disturbs them.
+    /// The kind of disturbances.
     pub weather: Weather,
-    /// How long a command is on its way, and its answer, at the longest; zero for a server near by.
+    /// The longest delay of a command, and of an answer. Zero: a near server.
     pub delay: Duration,
     /// Locks are forced open now and then.
     pub forced: bool,
-    /// How many replicas are to have what is granted.
+    /// The replicas that must have a granted hold.
     pub durability: Durability,
-    /// How long a write takes to a replica at the longest, and as long its acknowledgement.
+    /// The longest delay of a write to a replica, and of its acknowledgement.
     pub lag: Duration,
 }
 
-/// What may happen to connections.
+/// The kinds of disturbances.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Weather {
-    /// Whatever can.
+    /// All kinds.
     Any,
-    /// Nothing gets lost of which a client does not hear, late as it may be.
+    /// A client learns of every lost message, although late.
     Told,
-    /// Connections fall silent for ever, without an end.
+    /// Connections fall silent and do not end.
     Silences,
-    /// Masters fail one at a time, and replicas that have all that counts take over. Connections suffer whatever can happen.
+    /// Masters fail one at a time, and replicas with all acknowledged writes take over. Connections suffer all kinds.
     Failovers,
-    /// As `Failovers`; masters that are well are replaced as well.
+    /// As `Failovers`, and healthy masters are replaced too.
     Ordered,
     /// Masters fail while replicas lag, hang and fail.
     Losses,
@@ -44,7 +44,7 @@ pub enum Weather {
 
 const LONG: Duration = Duration::from_secs(60);
 
-/// Nothing stands in the way, and nothing but messages and leases helps: a wake-up that is lost is seen.
+/// Nothing is disturbed, and only messages and the ends of leases wake waiters, so a lost wake-up shows.
 pub const CALM: Profile = Profile {
     watchdog_lease: Duration::from_secs(30),
     poll_floor: LONG,
@@ -58,7 +58,7 @@ pub const CALM: Profile = Profile {
     lag: Duration::ZERO,
 };
 
-/// Connections are cut, requests, replies and messages lost, everything is late; seldom for so long that a lease ends.
+/// Connections are cut, requests, replies and messages are lost or late. A lease seldom ends meanwhile.
 pub const CUTS: Profile = Profile {
     watchdog_lease: Duration::from_secs(2),
     poll_floor: Duration::from_millis(200),
@@ -72,7 +72,7 @@ pub const CUTS: Profile = Profile {
     lag: Duration::ZERO,
 };
 
-/// Connections and server stand still for longer than a lease lasts.
+/// Connections and the server stall for longer than a lease lasts.
 pub const FREEZES: Profile = Profile {
     watchdog_lease: Duration::from_millis(300),
     poll_floor: Duration::from_millis(200),
@@ -86,7 +86,7 @@ pub const FREEZES: Profile = Profile {
     lag: Duration::ZERO,
 };
 
-/// Locks are forced open, which their holders elsewhere hear of at their next renewal.
+/// Locks are forced open. Holders in other clients learn of it by their next renewal.
 pub const FORCED: Profile = Profile {
     watchdog_lease: Duration::from_millis(400),
     poll_floor: LONG,
@@ -100,7 +100,7 @@ pub const FORCED: Profile = Profile {
     lag: Duration::ZERO,
 };
 
-/// The server is far away, and leases are short beside the way.
+/// The server is far away, and leases are short compared to a round trip.
 pub const SLOW: Profile = Profile {
     watchdog_lease: Duration::from_millis(600),
     long_stay: Duration::from_millis(1_000),
@@ -108,14 +108,14 @@ pub const SLOW: Profile = Profile {
     ..CALM
 };
 
-/// As `CUTS`, but nothing except messages and the news of what was missed helps a waiter.
+/// As `CUTS`, but without polls: only messages and notices of missed messages wake a waiter.
 pub const OUTAGES: Profile = Profile {
     poll_floor: LONG,
     weather: Weather::Told,
     ..CUTS
 };
 
-/// Connections fall silent: only a client that asks finds out.
+/// Connections fall silent, so only a client that sends a PING notices.
 pub const SILENCES: Profile = Profile {
     watchdog_lease: Duration::from_secs(6),
     disturbed: Some(Duration::from_secs(4)),

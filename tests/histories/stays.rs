@@ -1,4 +1,4 @@
-//! The rules about several owners: which may be inside together, whose token is higher, which comes first. Pure.
+//! The rules about several owners: exclusion, rising tokens, and the order of a fair lock. Pure functions.
 
 use std::time::Duration;
 
@@ -8,58 +8,58 @@ use super::{
     verdict::{Violation, broken},
 };
 
-/// One hold, from the event at which it was asked for to the last one at which it was good for certain.
+/// One hold, from the event of its request to the last event at which it was certainly good.
 #[derive(Debug, Clone, Copy)]
 pub struct Stay {
     pub spot: Spot,
     pub asked: usize,
     pub entered: usize,
-    /// `None`: it was over when its owner heard of it.
+    /// `None`: the hold had ended before its owner learned of it.
     pub proven: Option<usize>,
     pub token: Option<i64>,
-    /// Its owner was inside already, or may have been.
+    /// The owner had a hold already, or may have had one.
     pub nested: bool,
 }
 
-/// Why what a server keeps may be something else than what its owners were told.
+/// Why the server's state may differ from the results that owners received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cause {
-    /// It was forced open.
+    /// The lock was forced open.
     Forced,
-    /// Another server has taken over that had something else.
+    /// A server with other data has become the master.
     Promoted,
     /// Two servers take commands.
     Split,
 }
 
-/// The lock is forced open some time between these events, or has another state for another cause.
+/// A change of a lock's state without its owners, at some time between two events.
 #[derive(Debug, Clone, Copy)]
 pub struct Forcing {
     pub cause: Cause,
-    /// Whether two owners may be inside for that cause.
+    /// Whether the change may end holds, so that two owners may be inside.
     pub loses: bool,
     pub spot: Spot,
     pub began: usize,
     pub ended: Option<usize>,
-    /// When it was answered. A client that has the lock may hear of it later, and pass the lock on meanwhile.
+    /// The time of the answer. A client with the lock may learn of it later, and hand the lock off meanwhile.
     pub answered: Option<Duration>,
 }
 
 impl Forcing {
-    /// Whether it may have ended what was asked for at `asked`.
+    /// Whether the change may have ended a hold that was requested at `asked`.
     pub fn touches(&self, names: u32, asked: usize) -> bool {
         self.spot.names & names != 0 && self.ended.is_none_or(|ended| ended > asked)
     }
 }
 
 impl Stay {
-    /// The last event at which it excludes other owners. A forced release ends that, though not at once what its holder
-    /// knows.
+    /// The last event at which the hold excludes other owners. A forced release ends the exclusion, although its holder learns of it
+    /// later.
     fn excludes_until(&self, forcings: &[Forcing]) -> Option<usize> {
         let touching = forcings
             .iter()
             .filter(|forcing| forcing.loses && forcing.touches(self.spot.names, self.asked));
-        // Granted while two servers took commands, perhaps by the wrong one.
+        // While two servers take commands, the replaced one may have granted it.
         let mut doubted = touching
             .clone()
             .filter(|forcing| forcing.cause == Cause::Split);
@@ -80,10 +80,10 @@ fn compatible(one: &Spot, other: &Spot) -> bool {
         || (one.side, other.side) == (Side::Shared, Side::Shared)
 }
 
-/// Only readers are inside together.
+/// Checks exclusion: only readers are inside together.
 pub fn alone(stays: &[Stay], forcings: &[Forcing]) -> Result<(), Violation> {
     let mut inside: Vec<(&Stay, usize)> = Vec::new();
-    // They are in the order in which they were entered.
+    // `stays` is in the order of the grants.
     for stay in stays {
         let Some(until) = stay.excludes_until(forcings) else {
             continue;
@@ -102,7 +102,7 @@ pub fn alone(stays: &[Stay], forcings: &[Forcing]) -> Result<(), Violation> {
     Ok(())
 }
 
-/// Tokens rise from tenure to tenure; an owner inside keeps its own.
+/// Checks that tokens rise from tenure to tenure, and stay equal within one.
 pub fn rising(stays: &[Stay], forcings: &[Forcing]) -> Result<(), Violation> {
     let mut latest: HashMap<u32, (&Stay, i64)> = HashMap::default();
     for stay in stays {
@@ -126,7 +126,7 @@ pub fn rising(stays: &[Stay], forcings: &[Forcing]) -> Result<(), Violation> {
                 let rule = format!("token {token} inside a hold with token {high}");
                 return broken(stay.entered, rule);
             }
-            // An owner that may have been inside keeps its token, or gets a higher one: a new master may not have its release.
+            // An owner that may still be inside keeps its token or gets a higher one: a new master may lack its release.
             let falls = if before.spot == stay.spot && (stay.nested || has_changed) {
                 token < *high
             } else {
@@ -141,23 +141,23 @@ pub fn rising(stays: &[Stay], forcings: &[Forcing]) -> Result<(), Violation> {
     Ok(())
 }
 
-/// One owner's wait for a lock.
+/// A wait of one owner for a lock.
 struct Wait {
     spot: Spot,
     asked: usize,
-    /// When it gets in, if it does.
+    /// The event of the grant, if there is one.
     enters: Option<usize>,
-    /// When it was first seen in the queue.
+    /// The first event that shows it in the queue.
     queued: Option<usize>,
-    /// It may be granted the lock and wait anew, as its lease is shorter than an answer may take.
+    /// The lease is shorter than an answer may take, so a grant may expire and the wait begin again.
     may_wait_anew: bool,
 }
 
-/// The first that was seen in the queue is first inside, and none overtakes one that was seen there. Says how many pairs
-/// were compared.
+/// Checks that grants follow the order of the queue, and that no later owner overtakes a queued one. Returns the number of compared
+/// pairs.
 ///
-/// An owner that once left without the lock is not looked at any more: its old place may still have been seen. One with a lease
-/// that is shorter than a `slow_answer` may be overtaken.
+/// Ignores an owner that once left without the lock, because its old place may still have been recorded. An owner with a lease
+/// shorter than `slow_answer` may be overtaken.
 pub fn in_order(
     events: &[Event],
     stays: &[Stay],
@@ -207,7 +207,7 @@ fn take(waits: &mut Vec<Wait>, spot: Spot) -> Option<Wait> {
     Some(waits.swap_remove(at))
 }
 
-/// `wait` ends now, with the lock.
+/// Checks the end of `wait` with a grant.
 fn overtakes_no_waiter(wait: &Wait, others: &[Wait]) -> Result<(), Violation> {
     let mut before = others.iter().filter(|other| {
         other.spot.names == wait.spot.names
@@ -221,7 +221,7 @@ fn overtakes_no_waiter(wait: &Wait, others: &[Wait]) -> Result<(), Violation> {
     }
 }
 
-/// These owners were seen in the queue, in this order, some time between the events `looked` and `at`.
+/// Checks the queue, which had these owners in this order at some time between the events `looked` and `at`.
 fn in_line(
     waits: &mut [Wait],
     spot: Spot,
@@ -260,6 +260,6 @@ fn overtaken<T>(first: &Wait, second: &Wait) -> Result<T, Violation> {
     let (first, second) = (first.spot.owner, second.spot.owner);
     broken(
         at,
-        format!("{second} is inside before {first}, who was ahead"),
+        format!("{second} is inside before {first}, which was ahead in the queue"),
     )
 }

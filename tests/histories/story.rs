@@ -1,4 +1,4 @@
-//! Histories made by hand.
+//! Builds histories by hand, for the tests of the oracle.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ pub const A: Spot = spot(1, 1, Side::Alone);
 pub const B: Spot = spot(2, 1, Side::Alone);
 pub const C: Spot = spot(3, 1, Side::Alone);
 
-/// A history in the making; a millisecond passes with each event.
+/// Builds a history. Each event takes a millisecond.
 #[derive(Default)]
 pub struct Story {
     pub events: Vec<Event>,

@@ -1,4 +1,4 @@
-//! The kinds of lock as their users see them, all alike: an actor does not know which kind it uses.
+//! One interface for all kinds of lock, so that an actor does not know its kind.
 
 use std::{
     pin::{Pin, pin},
@@ -14,14 +14,14 @@ use super::{groups::group, log::Side};
 
 pub type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// What a guard shows.
+/// The queries of a guard.
 pub trait Peek: Sync {
     fn lost(&self) -> Option<LostReason>;
     fn valid_until(&self) -> Instant;
     fn token(&self) -> Option<i64>;
 }
 
-/// A guard.
+/// A guard of any kind.
 pub trait Hold: Peek + Send {
     fn unlock(self: Box<Self>) -> Boxed<'static, Result<Released, Error>>;
     fn leak(self: Box<Self>);
@@ -43,8 +43,9 @@ pub trait Handle: Send + Sync {
     /// Runs `body` with the lock held.
     fn run<'a>(&'a self, body: &'a dyn Body) -> Boxed<'a, Result<(), Error>>;
     fn unlock(&self) -> Boxed<'_, Result<Released, Error>>;
-    /// `None` for groups, which do not tell; so is the next one, as they cannot be forced.
+    /// `None` for groups, which have no count.
     fn hold_count(&self) -> Option<Boxed<'_, Result<u32, Error>>>;
+    /// `None` for groups, which cannot be forced open.
     fn force_unlock(&self) -> Option<Boxed<'_, Result<bool, Error>>>;
 }
 
@@ -52,47 +53,47 @@ pub trait Body: Sync {
     fn inside<'a>(&'a self, guard: &'a dyn Peek) -> Boxed<'a, ()>;
 }
 
-/// The owners that ask for a lock: through the first of the clients, where it is of one client.
+/// The parameters of a lock. A lock of a single client uses the first client.
 #[derive(Clone, Copy)]
 pub struct Asker<'a> {
     pub clients: &'a [LockClient],
-    /// One, or those of a group, each with its number.
+    /// The name of a lock, or the names of a group, each with its index.
     pub names: &'a [(usize, &'a str)],
     pub owner: Owner,
     pub lease: Option<Duration>,
 }
 
-/// A lock of one kind.
+/// Makes a lock of one kind.
 pub type Make = fn(Asker<'_>) -> Box<dyn Handle>;
 
-/// One kind of lock and what is expected of it.
+/// A kind of lock, and its properties.
 #[derive(Clone, Copy)]
 pub struct Subject {
     pub name: &'static str,
     /// The sides of one lock: one, or two for a read-write lock.
     pub sides: &'static [(Side, Make)],
-    /// Whether an owner may take it again.
+    /// Whether an owner may acquire it again.
     pub reentrant: bool,
-    /// Whether it is had in the order of asking.
+    /// Whether grants are in the order of the requests.
     pub fair: bool,
     /// Whether several names are locked at once.
     pub group: bool,
-    /// Whether all of an owner's holds are on the same locks. Each hold of a majority may be on different ones: counts and leases
-    /// then differ from lock to lock.
+    /// Whether all holds of an owner are on the same locks. Each hold of a majority may be on different locks, so their counts and
+    /// leases differ.
     pub exact: bool,
-    /// Whether it passes from task to task of a client without the server's hearing of it.
+    /// Whether a client hands it off in memory.
     pub passes: bool,
-    /// Whether readers of a client may join another one's hold without the server's hearing of it.
+    /// Whether readers of a client may join a hold in memory.
     pub shares: bool,
 }
 
-/// For how long a client may hand off a lock after it was forced open: it verifies a tenure with waiters every 50 ms.
+/// How long a client may hand off a lock after it was forced open: it verifies a tenure with waiters every 50 ms.
 const FORCED_HAND_OFF: Duration = Duration::from_millis(100);
-/// For how long readers may join a hold after it was forced open.
+/// How long readers may join a hold after the lock was forced open.
 const FORCED_JOIN: Duration = Duration::from_millis(3);
 
 impl Subject {
-    /// For how long a client may hand off the lock in memory, or share it, after it was forced open.
+    /// How long a client may hand off the lock in memory, or share it, after it was forced open.
     pub fn forced_hand_off(&self) -> Duration {
         match (self.passes, self.shares) {
             (true, _) => FORCED_HAND_OFF,
@@ -115,7 +116,7 @@ const fn subject(name: &'static str, sides: &'static [(Side, Make)]) -> Subject 
     }
 }
 
-/// A lock that has one side, `$lock`, and perhaps a token.
+/// The sides of a lock with one side, `$lock`, and perhaps a token.
 macro_rules! alone {
     ($lock:ident) => {
         alone!($lock, |_| None)
@@ -211,7 +212,7 @@ pub const MULTI_MIXED: Subject = Subject {
     )
 };
 
-/// A majority of three locks, each through a client of its own: as many that can fail.
+/// A majority of three locks, each through a client of its own, so that each can fail alone.
 pub const RED: Subject = Subject {
     exact: false,
     ..subject(
@@ -238,7 +239,7 @@ impl<'a> Asker<'a> {
     }
 }
 
-/// How a guard of this kind shows its token, if it has one.
+/// Returns the token of a guard, if its kind has tokens.
 type Token<K> = fn(&Guard<K>) -> Option<i64>;
 
 fn single<K: Kind>(lock: Lock<K>, asker: Asker<'_>, token: Token<K>) -> Box<dyn Handle> {
@@ -336,7 +337,7 @@ impl<K: Kind> Peek for Seen<'_, K> {
     }
 }
 
-/// Why a hold is lost, if it is: asked for without waiting.
+/// Polls a future once: returns the reason of a loss, if there is one.
 pub fn now<T>(lost: impl Future<Output = T>) -> Option<T> {
     match pin!(lost).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(reason) => Some(reason),

@@ -1,44 +1,44 @@
-//! What a history is judged by, and what is said of it.
+//! The rules of a history, and the result of a judgement.
 
 use std::time::Duration;
 
-/// What is expected of one history.
+/// The conditions of one history, which decide how strict the rules are.
 #[derive(Debug, Clone, Copy)]
 pub struct Rules {
-    /// Whether an owner may take the lock again.
+    /// Whether an owner may acquire the lock again.
     pub reentrant: bool,
-    /// Whether it is had in the order of asking.
+    /// Whether grants are in the order of the requests.
     pub fair: bool,
-    /// Whether all of an owner's holds are on the same locks: else counts, refusals and losses are not judged.
+    /// Whether all holds of an owner are on the same locks. Otherwise counts, refusals and losses are not judged.
     pub exact: bool,
-    /// Whether connections are disturbed: then an answer may stay out.
+    /// Whether connections are disturbed, so that answers may be lost.
     pub disturbed: bool,
-    /// Whether a failover may lose what was granted.
+    /// Whether a failover may lose granted holds.
     pub failovers_lose: bool,
-    /// For how long a client may hand off a lock in memory after it was forced open; zero where a client never does.
+    /// How long a client may hand off a lock in memory after the lock was forced open. Zero: never.
     pub forced_hand_off: Duration,
-    /// How long an answer may take on a busy machine. A grant with a shorter lease may be over when it arrives; its owner then waits
-    /// anew, behind the later waiters.
+    /// How long an answer may take on a busy machine. A grant with a shorter lease may expire on the way; its owner then waits again,
+    /// behind later waiters.
     pub slow_answer: Duration,
 }
 
-/// A rule that was broken, and the event that shows it.
+/// A broken rule, and the event that shows it.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Violation {
     pub at: usize,
     pub rule: String,
 }
 
-/// A violation, as an error.
+/// Returns a violation as an error.
 pub fn broken<T>(at: usize, rule: impl Into<String>) -> Result<T, Violation> {
     let rule = rule.into();
     Err(Violation { at, rule })
 }
 
-/// What a history consisted of: one in which nothing happened proves nothing.
+/// Counts of a history, so that a test can require that enough happened.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Calls that take a lock or give one back.
+    /// Calls that acquire or release a lock.
     pub calls: usize,
     pub entered: usize,
     pub nested: usize,

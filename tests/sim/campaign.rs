@@ -1,4 +1,4 @@
-//! Many histories, on all cores.
+//! Plays many histories, on all cores.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -13,20 +13,19 @@ use std::{
 
 use crate::{history::Plan, shrink};
 
-/// How often the campaign looks at what is being played.
+/// The pause between two looks at the running histories.
 const LOOKS_EVERY: Duration = Duration::from_millis(100);
-/// How many looks a history may last: most are over before the first. Looks are counted, and not the time, since a
-/// process that is stopped for a while has played nothing in it.
+/// The most looks that a history may last. Looks count instead of time, because a stopped process plays nothing meanwhile.
 const MOST_LOOKS: u32 = 200;
 
 pub struct Campaign {
     pub first: u64,
     pub histories: u64,
-    /// Whether a history that breaks a rule is made smaller before it is told.
+    /// Whether the campaign shrinks a history that breaks a rule before it prints it.
     pub shrinks: bool,
 }
 
-/// What a campaign came to.
+/// The counts of a campaign that kept the rules.
 pub struct Report {
     kinds: BTreeMap<String, u64>,
     entered: u64,
@@ -39,7 +38,7 @@ pub struct Report {
 }
 
 impl Campaign {
-    /// Plays all; panics with the first that breaks a rule, made as small as it gets.
+    /// Plays all histories. Panics with the first one that breaks a rule.
     pub fn run(&self) -> Report {
         let (next, failed) = (AtomicU64::new(0), AtomicBool::new(false));
         let kinds = Mutex::new(BTreeMap::new());
@@ -79,7 +78,7 @@ impl Campaign {
                 }
             }
         };
-        // A history in which no time passes any more cannot be ended from outside.
+        // A history in which time stands still cannot be cancelled, so the process exits.
         let watch = || {
             while !over.load(Relaxed) {
                 thread::sleep(LOOKS_EVERY);
@@ -108,7 +107,7 @@ impl Campaign {
                 true => shrink::told(plan.clone()),
                 false => format!("{plan}: {rule}"),
             };
-            // Read by tools/simulate-mutants.sh: the seed, how many histories it took, and the rule.
+            // Parsed by tools/simulate-mutants.sh: the seed, the number of histories played, and the rule.
             let rule = rule.lines().next().unwrap_or_default();
             println!("{told}");
             panic!("\nBROKEN\t{}\t{}\t{plan}: {rule}", plan.seed, index + 1);

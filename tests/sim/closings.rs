@@ -1,4 +1,4 @@
-//! Clients that shut down in the middle of a history, and the clients that take their places.
+//! Shuts clients down during a history, and replaces them.
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,7 +16,7 @@ use crate::{
 
 pub const NAME: &str = "closings";
 
-/// Leases that end soon, as those of a client that does not release what it holds have to be waited for.
+/// Leases are short, because waiters must outwait the holds that a client leaves.
 pub const CLOSINGS: Profile = Profile {
     watchdog_lease: Duration::from_millis(600),
     ..CALM
@@ -24,13 +24,13 @@ pub const CLOSINGS: Profile = Profile {
 
 /// The longest pause before a client shuts down.
 const PAUSE: Duration = Duration::from_millis(150);
-/// For how long the server may keep a hold that the client counts as ended: clocks differ.
+/// How long the server may keep a hold after its validity has ended in the client.
 const CLOCKS_DIFFER: Duration = Duration::from_millis(20);
 
 /// Shuts clients down until the history is over.
 pub struct Closings {
     pub world: World,
-    /// Of the clients that come.
+    /// The configuration of the new clients.
     pub config: Config,
     pub scene: Arc<Scene>,
     pub clients: Arc<Clients>,
@@ -61,9 +61,9 @@ impl Closings {
         }
     }
 
-    /// Compares a report with the server, which keeps what is listed and nothing else of the client.
+    /// Compares a report with the server, which must keep exactly the listed holds of the client.
     fn differs(&self, report: &ShutdownReport, client: &str) -> Option<String> {
-        // A majority may have been granted without one of its locks, which have other names.
+        // A majority may lack one of its locks, and the report uses the names of the members.
         if !self.scene.subject.exact {
             return None;
         }
@@ -71,7 +71,7 @@ impl Closings {
         names.find_map(|name| self.differs_at(name, report, client))
     }
 
-    /// What is left of an owner's lease: of a reader, the longest of its own, as the lock may have other readers.
+    /// The rest of an owner's lease. For a reader, that is its longest marker: the key's expiry may be that of another reader.
     fn left(&self, name: &str, owner: &str, holds: u64) -> Duration {
         let marker = |hold| format!("{{{name}}}:{owner}:rwlock_timeout:{hold}");
         let leases = (1..=holds).filter_map(|hold| self.world.remaining_lease(&marker(hold)));
@@ -91,7 +91,7 @@ impl Closings {
             |(owner, holds): &(String, u64)| self.left(name, owner, *holds) <= CLOCKS_DIFFER;
         let count = |holders: &[(String, u64)]| holders.iter().map(|(_, holds)| holds).sum::<u64>();
         let kept = count(&holders);
-        // The server keeps the field of a hold that has ended by its lease, beside a longer hold of its owner.
+        // The field of an expired hold stays on the server beside a longer hold of the same owner.
         let mut live = holders.clone();
         live.retain(|holder| !is_over(holder));
         (listed < count(&live) || listed > kept).then(|| {

@@ -1,4 +1,4 @@
-//! What a client does when the slots of a cluster change hands: cases that a history meets seldom, by a paused clock.
+//! Clients of a cluster whose slots change owners: cases that histories seldom reach, under a paused clock.
 
 use std::{
     sync::{
@@ -17,22 +17,23 @@ use tracing::Level;
 
 use crate::lines::Lines;
 
-/// Renewals come every third of this.
+/// The watchdog renews after a third of this.
 const LEASE: Duration = Duration::from_secs(60);
-/// Less than a renewal waits for, and more than a client takes to see that a slot has moved.
+/// Shorter than the pause between two renewals, and longer than a client takes to notice that a slot has moved.
 const SOON: Duration = Duration::from_secs(7);
 
-/// A client that only messages and moved slots wake.
+/// A client that does not poll: only messages and moved slots wake its waiters.
 async fn client(cluster: &Cluster) -> LockClient {
     let config = Config::default()
         .with_watchdog_lease(LEASE)
         .with_poll_floor(Duration::from_secs(3_600));
     let client = cluster.client_with(config).await.expect("the nodes are up");
-    // Until all connections are made, the client asks for the map every 200 ms.
+    // The client asks for the map every 200 ms until it has all connections.
     sleep(Duration::from_secs(1)).await;
     client
 }
 
+/// Tells every node the current owners of all slots.
 fn hear_all(cluster: &Cluster) {
     (0..cluster.nodes()).for_each(|node| cluster.hear_all(node));
 }
@@ -49,7 +50,7 @@ async fn a_hold_lost_in_a_takeover_is_reported_before_its_renewal() {
     let told = timeout(SOON, guard.lost()).await;
     assert!(
         told.is_ok(),
-        "the hold is not looked up where its slot is now"
+        "the client does not verify the hold on the new owner of its slot"
     );
 }
 
@@ -65,14 +66,14 @@ async fn a_waiter_whose_message_went_to_another_node_enters_once_the_slot_has_mo
     let from = cluster.owner(slot).unwrap();
     let moving = cluster.begin_move(slot, (from + 1) % 3).unwrap();
     assert!(cluster.move_key(moving));
-    // Published at the node that the slot is on its way to, where no client can subscribe yet.
+    // The message is published on the importing node, where no client can subscribe yet.
     guard.unlock().await.unwrap();
     cluster.end_move(moving);
     hear_all(&cluster);
     let began = Instant::now();
     let entered = timeout(SOON, waiter).await;
     assert!(entered.is_ok(), "nothing wakes the waiter");
-    // The look at the map every 5 s is not what finds it: the subscription that has ended is.
+    // The ended subscription reveals the move, before the client's look at the map every 5 s.
     assert!(
         began.elapsed() < Duration::from_secs(2),
         "{:?}",
@@ -80,7 +81,7 @@ async fn a_waiter_whose_message_went_to_another_node_enters_once_the_slot_has_mo
     );
 }
 
-/// The look at the map every 5 s is not what finds the new owner: the connection that has ended is.
+/// The ended connection makes the client ask for the map, before its look every 5 s.
 #[tokio::test(start_paused = true)]
 async fn a_client_finds_the_owner_of_a_slot_soon_after_the_last_one_has_died() {
     let cluster = Cluster::new(3);
@@ -90,10 +91,10 @@ async fn a_client_finds_the_owner_of_a_slot_soon_after_the_last_one_has_died() {
     cluster.take_over(owner, (owner + 1) % 3, |_| false);
     hear_all(&cluster);
     let entered = timeout(Duration::from_secs(2), client.reentrant_lock("a").lock()).await;
-    assert!(entered.is_ok(), "the map is not asked for");
+    assert!(entered.is_ok(), "the client does not ask for the map");
 }
 
-/// A redirection shows that the map is outdated. The client asks for the whole map then, and not only at its look every 5 s.
+/// A redirection shows that the map is outdated, so the client asks for the whole map at once.
 #[tokio::test(start_paused = true)]
 async fn a_redirection_shows_the_loss_of_holds_in_other_slots() {
     let cluster = Cluster::new(3);
@@ -108,14 +109,14 @@ async fn a_redirection_shows_the_loss_of_holds_in_other_slots() {
     let began = Instant::now();
     let _other = client.reentrant_lock(beside).lock().await.unwrap();
     let told = timeout(SOON, guard.lost()).await;
-    assert!(told.is_ok(), "the hold is not looked up");
+    assert!(told.is_ok(), "the client does not verify the hold");
     let took = began.elapsed();
     assert!(took < Duration::from_secs(2), "{took:?}");
 }
 
-/// A fleet in which some listen within shards and some everywhere: neither hears the other, and the log says so.
+/// Some clients use sharded Pub/Sub and some do not. Neither group gets the messages of the other, and the log says so.
 #[tokio::test(start_paused = true)]
-async fn a_wait_that_no_message_ended_shows_listeners_elsewhere() {
+async fn wait_that_a_poll_ended_logs_mixed_sharded_pubsub() {
     for (own, others) in [
         (ShardedPubSub::Off, ShardedPubSub::On),
         (ShardedPubSub::On, ShardedPubSub::Off),
@@ -129,7 +130,7 @@ async fn a_wait_that_no_message_ended_shows_listeners_elsewhere() {
         let (theirs, listens) = (client(others).await, client(others).await);
         let ours = client(own).await;
         let (log, _guard) = Lines::keep_from(Level::WARN);
-        // Both names have the same channel: a waiter for one listens to the other's releases.
+        // The names "a" and "{a}" have the same channel, so a waiter for one gets the messages of the other.
         let held = ["a", "{a}"].map(|name| theirs.reentrant_lock(name).owned_by(&Owner::new()));
         let [first, _second] = [held[0].lock().await.unwrap(), held[1].lock().await.unwrap()];
         let waits = |client: &LockClient, name| {
@@ -139,7 +140,9 @@ async fn a_wait_that_no_message_ended_shows_listeners_elsewhere() {
         let (_other, waiter) = (waits(&listens, "{a}"), waits(&ours, "a"));
         sleep(Duration::from_secs(1)).await;
         first.unlock().await.unwrap();
-        let entered = timeout(SOON, waiter).await.expect("it asks by itself");
+        let entered = timeout(SOON, waiter)
+            .await
+            .expect("the waiter does not poll");
         let _entered = entered.unwrap().unwrap();
         sleep(Duration::from_secs(1)).await;
         let told = log.with("sharded_pubsub").len();
@@ -151,7 +154,7 @@ async fn a_wait_that_no_message_ended_shows_listeners_elsewhere() {
     }
 }
 
-/// Says that a client asks a node for what is on its way there, and is slow to pass that on.
+/// Records the first `ASKING` command and delays it by 200 ms.
 struct Asking(Arc<AtomicBool>);
 
 impl Faults for Asking {
@@ -164,8 +167,8 @@ impl Faults for Asking {
     }
 }
 
-/// The lock is free, so that its key is nowhere, and its queue has arrived at the node that is asked: it is the owner by
-/// then, and the slot leaves it again.
+/// The lock is free and has no key, and its queue has moved to the importing node. The waiter's `ASKING` reaches that node when
+/// it owns the slot and the slot already leaves it again.
 #[tokio::test(start_paused = true)]
 async fn a_queue_is_not_left_behind_by_a_slot_that_moves_twice() {
     let cluster = Cluster::new(3);

@@ -1,4 +1,4 @@
-//! What a hand-off costs the server: how often clients ask for a lock that they do not get.
+//! Bounds what a hand-off costs the server: the refused acquisitions.
 
 use std::{
     sync::{
@@ -27,7 +27,7 @@ use crate::{
     },
 };
 
-/// How many operations of a script an answer refuses, as another owner has the lock.
+/// How many operations an answer refuses because another owner has the lock.
 pub fn refusals(answer: &Frame) -> u64 {
     match answer {
         Frame::List(parts) => match &parts[..] {
@@ -39,10 +39,10 @@ pub fn refusals(answer: &Frame) -> u64 {
     }
 }
 
-/// The status of a refusal, as `lua/batch.lua` has it.
+/// The status of a refusal in `lua/batch.lua`.
 const BUSY: i64 = 1;
 
-/// The same in the answers to several operations, which are a list in MessagePack.
+/// The refusals in a batch of answers, which is a MessagePack list.
 fn in_packed(mut packed: &[u8]) -> Option<u64> {
     let mut refused = 0;
     for _ in 0..decode::read_array_len(&mut packed).ok()? {
@@ -56,12 +56,12 @@ fn in_packed(mut packed: &[u8]) -> Option<u64> {
     Some(refused)
 }
 
-/// A lease as short as this may end while waiters want the lock.
+/// A lease shorter than this may end while tasks wait for the lock.
 const SHORT: Duration = Duration::from_millis(500);
 
-/// The rule of histories in which nothing is disturbed. A task that comes is refused twice at most: before it has subscribed,
-/// and after. What ends a hold, or an attempt that may have been granted, has one task of each client ask, of which all
-/// but one are refused. So has the end of a lease, after which the lock may have gone to another owner.
+/// The bound of refusals in an undisturbed history. An arriving task is refused at most twice: before it has subscribed, and after.
+/// The end of a hold, or of an attempt that may have been granted, makes one task of each client ask; all but one are refused. The
+/// end of a lease makes one task of each client ask too, and all may be refused.
 pub fn bounded(events: &[Event], refused: u64, clients: u64) -> Result<(), String> {
     let mut most = 0;
     for event in events {
@@ -76,17 +76,17 @@ pub fn bounded(events: &[Event], refused: u64, clients: u64) -> Result<(), Strin
     match refused <= most {
         true => Ok(()),
         false => Err(format!(
-            "clients asked {refused} times for a lock that another owner had, and {most} times would do"
+            "the server refused {refused} acquisitions because another owner had the lock, and {most} are allowed"
         )),
     }
 }
 
 const CLIENTS: usize = 3;
-/// The tasks of each client, and the turns of each task.
+/// The tasks of each client, and the acquisitions of each task.
 const TASKS: usize = 16;
 const TURNS: usize = 5;
 
-/// Counts refusals, and not scripts, since one carries many operations. Each script takes a while to the server.
+/// Counts refusals instead of scripts, because one script carries many operations. Delays each command by 1 ms.
 struct Counter(Arc<AtomicU64>);
 
 impl Faults for Counter {
@@ -102,11 +102,11 @@ impl Faults for Counter {
     }
 }
 
-/// The refusals of a crowd: in each turn of all clients but one, and of the task that comes back; and two of each task when it
-/// first comes.
+/// The most refusals of a crowd. Each acquisition refuses all clients but one and the task that comes back. Each task is refused
+/// twice when it arrives.
 const MOST: u64 = (CLIENTS * TURNS + 2) as u64 * (CLIENTS * TASKS) as u64;
 
-/// Has all tasks take their turns, each of which the server hears of. Fails when clients ask too often.
+/// Runs all acquisitions, without hand-offs in memory. Fails when the server refuses too many.
 async fn crowd(subject: Subject) {
     let (server, refused) = (InMemoryRedis::new(), Arc::new(AtomicU64::new(0)));
     server.set_faults(Counter(refused.clone()));
@@ -128,8 +128,8 @@ async fn crowd(subject: Subject) {
                 for _ in 0..TURNS {
                     let guard = lock.take(Wait::Ever).await.expect("no answer is lost");
                     sleep(Duration::from_millis(5)).await;
-                    let guard = guard.expect("it waits until it has the lock");
-                    guard.unlock().await.expect("it is held");
+                    let guard = guard.expect("an unlimited wait ends with the lock");
+                    guard.unlock().await.expect("the lock is held");
                 }
             });
         }
@@ -141,17 +141,17 @@ async fn crowd(subject: Subject) {
     };
     let turns = CLIENTS * TASKS * TURNS;
     tokio::select! {
-        all = timeout(Duration::from_secs(600), tasks.join_all()) => drop(all.expect("all have their turns")),
+        all = timeout(Duration::from_secs(600), tasks.join_all()) => drop(all.expect("a task does not get the lock")),
         () = is_too_much => {}
     }
     let (kind, refused) = (subject.name, refused.load(Relaxed));
     assert!(
         refused <= MOST,
-        "{kind}: {refused} asks in vain, and {MOST} would do for {turns} turns of tasks of {CLIENTS} clients"
+        "{kind}: {refused} refusals, and {MOST} are allowed for {turns} acquisitions by {CLIENTS} clients"
     );
 }
 
-/// One task of each client asks when the lock is released, however many wait.
+/// A release makes one task of each client ask, however many wait.
 #[tokio::test(start_paused = true)]
 async fn p_w9_a_hand_off_costs_as_many_asks_as_there_are_clients() {
     let single = |subject: &&Subject| !subject.group && subject.exact;

@@ -1,4 +1,4 @@
-//! A group of locks beside crowds at each of its members, by a paused clock.
+//! A group of locks whose members are contended by many tasks, or by other groups. Under a paused clock.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use redisson_lock::{
 };
 use tokio::time::{Instant, sleep};
 
-/// A network on which everything takes a little.
+/// A network with a short delay each way.
 struct Distant;
 
 const WAY: Duration = Duration::from_micros(100);
@@ -38,7 +38,7 @@ const TASKS: usize = 8;
 const WORK: Duration = Duration::from_millis(1);
 const LASTING: Duration = Duration::from_secs(20);
 
-/// Takes each of the locks again and again, by so many tasks.
+/// Spawns tasks that acquire each lock again and again.
 fn crowd(client: &LockClient) {
     for name in NAMES {
         for _ in 0..TASKS {
@@ -54,7 +54,7 @@ fn crowd(client: &LockClient) {
     }
 }
 
-/// How often a group gets in within the time, and how long it waits at most.
+/// How often a group is acquired within [`LASTING`], and its longest wait. With `polls`, it calls `try_lock` after such pauses.
 async fn entries(local_hand_off: Duration, polls: Option<Duration>) -> (u32, Duration) {
     let server = InMemoryRedis::new();
     server.set_faults(Distant);
@@ -88,16 +88,16 @@ async fn entries(local_hand_off: Duration, polls: Option<Duration>) -> (u32, Dur
 async fn a_group_enters_beside_crowds_at_its_members() {
     let (with, longest) = entries(Config::default().local_hand_off, None).await;
     let (without, _) = entries(Duration::ZERO, None).await;
-    // Locks that are nearly always taken are seldom free together: a group that only looked for that entered six times.
+    // Contended locks are seldom free at the same time: a group that kept no members was acquired six times.
     assert!(2 * with >= without && with > 200, "{with} and {without}");
     assert!(longest < Duration::from_secs(1), "{longest:?}");
-    // One that only asks, every millisecond, waits for nothing.
+    // A group that calls `try_lock` every millisecond.
     let (with, _) = entries(Config::default().local_hand_off, Some(WORK)).await;
     let (without, _) = entries(Duration::ZERO, Some(WORK)).await;
     assert!(2 * with >= without && with > 100, "{with} and {without}");
 }
 
-/// Groups of the same three locks and of parts of them, of two clients.
+/// Two clients acquire overlapping groups of three locks.
 #[tokio::test(start_paused = true)]
 async fn groups_that_overlap_do_not_wait_for_each_other_in_a_circle() {
     const GROUPS: [&[&str]; 4] = [&["a", "b", "c"], &["a", "c"], &["b", "c"], &["a", "b"]];
@@ -131,7 +131,7 @@ async fn groups_that_overlap_do_not_wait_for_each_other_in_a_circle() {
     for task in tasks {
         longest = longest.max(task.await.unwrap());
     }
-    // Groups that keep what they have, in whatever order, take 45 s, and wait for 5 to 9 s at most.
+    // Groups that kept members in any order took 45 s, with longest waits of 5 to 9 s.
     let took = began.elapsed();
     assert!(took < Duration::from_secs(15), "{took:?}");
     assert!(longest < Duration::from_secs(1), "{longest:?}");

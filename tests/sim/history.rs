@@ -1,4 +1,4 @@
-//! One history: a seed, and everything that follows from it.
+//! Plays and judges the history of a seed.
 
 use std::{
     any::Any,
@@ -43,11 +43,11 @@ use crate::{
 pub const ACTORS: usize = 8;
 const CLIENTS: usize = 3;
 const JAVA_THREADS: u64 = 2;
-/// Holds in a history: as many calls of `lock`, and as many of `unlock`.
+/// Holds in a history. Each is a call of `lock` and one of `unlock`.
 const HOLDS: u64 = 100;
-/// How long a history lasts at the longest, by its own clock.
+/// The longest duration of a history, by its own clock.
 const LONGEST: Duration = Duration::from_secs(20);
-/// An owner that asks so much later than another enters a fair lock later.
+/// An owner that asks this much later than another enters a fair lock later.
 const APART: Duration = Duration::from_millis(50);
 
 pub const SUBJECTS: [Subject; 11] = [
@@ -64,7 +64,7 @@ pub const SUBJECTS: [Subject; 11] = [
     subjects::RED,
 ];
 
-/// The conditions of histories on one node. Forced last: not all kinds can be.
+/// The conditions of histories on one node. `forced` is last, because not all kinds can be forced open.
 const PROFILES: [(&str, Profile); 8] = [
     ("calm", CALM),
     ("cuts", CUTS),
@@ -76,16 +76,16 @@ const PROFILES: [(&str, Profile); 8] = [
     ("forced", FORCED),
 ];
 
-/// What is played. Everything but the seed makes the same history smaller.
+/// A history to play. The fields `actors` and `episodes` make it smaller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
     pub seed: u64,
     pub world: Kind,
-    /// Which of the world's profiles.
+    /// The index of the profile in its world.
     pub profile: usize,
     /// The tasks that take part.
     pub actors: Vec<usize>,
-    /// How many episodes each plays at most.
+    /// The most episodes of each task.
     pub episodes: u32,
 }
 
@@ -98,9 +98,9 @@ pub struct Failure {
 /// A history that kept the rules.
 pub struct Kept {
     pub tally: Tally,
-    /// What the servers executed.
+    /// The commands that the servers executed.
     pub commands: u64,
-    /// Every line of it, if that was asked for.
+    /// Every line of the history, if the caller requested it.
     pub story: String,
 }
 
@@ -128,7 +128,7 @@ impl Plan {
         plan
     }
 
-    /// A seed under the conditions of that name.
+    /// A seed with the profile of that name.
     pub fn named(seed: u64, world: Kind, profile: &str) -> Self {
         let names: Vec<_> = match world {
             Kind::Node => PROFILES.map(|(name, _)| name).into(),
@@ -143,12 +143,12 @@ impl Plan {
         }
     }
 
-    /// The kind of lock, by the seed: neighbouring seeds have different ones.
+    /// The kind of lock. Neighbouring seeds have different kinds.
     pub fn subject(&self) -> Subject {
         SUBJECTS[(self.seed % SUBJECTS.len() as u64) as usize]
     }
 
-    /// What happens to the connections and servers.
+    /// The name and the profile.
     pub fn profile(&self) -> (&'static str, Profile) {
         match self.world {
             Kind::Node => PROFILES[self.profile],
@@ -160,7 +160,7 @@ impl Plan {
         }
     }
 
-    /// What happens to the slots.
+    /// The changes of the cluster's slots.
     fn upheaval(&self) -> Upheaval {
         match self.world {
             Kind::Cluster => upheaval::PROFILES[self.profile].2,
@@ -173,14 +173,14 @@ impl Plan {
         if self.world == Kind::Cluster && self.seed.is_multiple_of(4) {
             config.sharded_pubsub = ShardedPubSub::Off;
         }
-        // Then the server knows of each hold.
+        // Without a hand-off window, readers share no hold, so the server knows of each.
         if self.subject().name == "read_write" && self.seed.is_multiple_of(3) {
             config.local_hand_off = Duration::ZERO;
         }
         config
     }
 
-    /// The kind of lock, and what happens to it.
+    /// The kind of lock, the world and the profile.
     pub fn conditions(&self) -> String {
         let (subject, (profile, _)) = (self.subject().name, self.profile());
         match self.world {
@@ -189,7 +189,7 @@ impl Plan {
         }
     }
 
-    /// Plays it, and judges it.
+    /// Plays the history and judges it. With `told`, returns its story too.
     pub fn play(&self, told: bool) -> Result<Kept, Failure> {
         fastrand::seed(self.seed);
         simulation::count_owners_from(1);
@@ -226,14 +226,14 @@ fn text(panic: &(dyn Any + Send)) -> &str {
         .unwrap_or("without a message")
 }
 
-/// Nothing stands in the way of a waiter. Far from the server, or behind slow replicas, a short lease may be over when its
-/// grant arrives: its owner asks anew, behind the rest.
+/// Whether nothing delays a waiter. Far from the server, or with slow replicas, a short lease may end before its grant arrives, and the
+/// owner asks again, behind other waiters.
 fn is_calm(profile: Profile) -> bool {
     let is_near = profile.delay.is_zero() && profile.lag.is_zero();
     profile.disturbed.is_none() && is_near && !profile.forced
 }
 
-/// Redisson's locks lose their exclusion where connections do not last: there, a crowd is ours alone.
+/// The dialects of the Java threads. They join calm histories only, because Redisson's locks lose exclusion when connections break.
 fn dialects(plan: &Plan) -> &'static [Dialect] {
     match plan.world == Kind::Node && plan.profile().0 == "calm" {
         true => Dialect::of(plan.subject().name),
@@ -241,7 +241,7 @@ fn dialects(plan: &Plan) -> &'static [Dialect] {
     }
 }
 
-/// Ends the weather, which keeps the log, which keeps the server, which would keep the weather.
+/// Removes the faults from the server: they refer to the log, and the log to the server, so neither would be freed.
 struct Undisturbed(World);
 
 impl Drop for Undisturbed {
@@ -373,7 +373,7 @@ async fn history(plan: &Plan, told: bool) -> Result<Kept, Failure> {
     }
 }
 
-/// What disturbs a history: the weather, an upheaval, or both.
+/// Disturbs a history by faults of connections, by an upheaval, or by both.
 async fn disturbed(
     plan: &Plan,
     world: &World,
@@ -450,7 +450,7 @@ fn judged(scene: &Scene) -> Result<Tally, String> {
     Ok(tally)
 }
 
-/// No lock is left, no subscription and no connection.
+/// Checks that no lock, subscription or connection is left.
 async fn is_left_clean(
     server: &World,
     clients: &[LockClient],
@@ -464,7 +464,7 @@ async fn is_left_clean(
     let locks = || {
         let mut keys = server.keys();
         keys.retain(|key| !key.starts_with("redisson_lock_token"));
-        // A new master may not have heard that a waiter has left: the next one that asks drops its place.
+        // A new master may still have the place of a waiter that left. The next waiter that asks removes it.
         let places = ["redisson_lock_queue", "redisson_lock_timeout"];
         if profile.lag > Duration::ZERO && profile.disturbed.is_some() {
             keys.retain(|key| !places.iter().any(|place| key.starts_with(place)));

@@ -1,5 +1,5 @@
-//! A client that takes locks as Redisson does: the effects of its scripts, its messages and its wake-ups, by docs/protocol.md. It
-//! renews nothing: its holds are short.
+//! A client that behaves like Redisson: the effects of its scripts, its messages and its wake-ups, by docs/protocol.md. Its holds
+//! are short, so it renews nothing.
 
 use std::{sync::Arc, time::Duration};
 
@@ -22,22 +22,23 @@ use crate::played::{
     log::{Side, Spot, Trouble, What},
 };
 
-/// Redisson's default.
+/// Redisson's default lease.
 const LEASE: Duration = Duration::from_secs(30);
-/// The longest stay inside.
+/// The longest time with the lock.
 const STAY: Duration = Duration::from_millis(5);
 
-/// What a fair waiter is given to come for its turn: Redisson's `fairLockWaitTimeout`.
+/// How long a fair waiter keeps its place, in ms: Redisson's `fairLockWaitTimeout`.
 const FAIR_WAIT: &str = "300000";
 
-/// A lock of Redisson's. `KEYS[1]` is the lock, `KEYS[2]` and `[3]` a fair lock's queue and timeouts, `KEYS[4]` a fenced lock's counter;
-/// `ARGV` is the lease, the owner, the channel, and [`FAIR_WAIT`] or what stands in front of the markers of readers.
+/// A kind of lock as Redisson has it. `KEYS[1]` is the lock, `KEYS[2]` and `[3]` are the queue and timeouts of a fair lock,
+/// `KEYS[4]` is the counter of a fenced lock. `ARGV` is the lease, the owner, the channel, and [`FAIR_WAIT`] or the prefix of the
+/// readers' markers.
 #[derive(Clone, Copy)]
 pub struct Dialect {
     side: Side,
-    /// Answers -3, or what a waiter is to wait for, in ms.
+    /// Answers -3 when granted, else the ms that a waiter sleeps.
     acquire: &'static str,
-    /// Answers the holds that the owner has left, or -1.
+    /// Answers the remaining holds of the owner, or -1 without a hold.
     release: &'static str,
     channel: &'static str,
     /// Whether each waiter has a channel of its own.
@@ -46,7 +47,7 @@ pub struct Dialect {
 }
 
 impl Dialect {
-    /// The locks that Redisson would take of these kinds, of one side or two.
+    /// The dialects of a kind: two for a read-write lock, none where Redisson has no such lock.
     pub fn of(kind: &str) -> &'static [Dialect] {
         match kind {
             "reentrant" | "non_reentrant" | "spin" => &[PLAIN],
@@ -99,7 +100,7 @@ return redis.call('PTTL', KEYS[1])",
     ..PLAIN
 };
 
-/// Drops the heads of the queue whose time is over.
+/// Removes timed-out heads of the queue, then runs the script.
 macro_rules! pruned {
     ($script:literal) => {
         concat!(
@@ -262,11 +263,11 @@ return left",
     ..READ
 };
 
-/// A thread of a Java service.
+/// A thread of a Java service, as the task of a history.
 pub struct Thread {
     pub scene: Arc<Scene>,
     pub random: Rng,
-    /// What stands for its UUID and thread id.
+    /// The thread id.
     pub owner: u64,
     pub dialects: &'static [Dialect],
 }
@@ -274,7 +275,7 @@ pub struct Thread {
 struct Connections {
     commands: RawConnection,
     messages: RawConnection,
-    /// One unlock message is one waiter's.
+    /// One message per received unlock message.
     unlocked: mpsc::UnboundedReceiver<()>,
 }
 
@@ -300,7 +301,7 @@ impl Connections {
         let words = [&[script], words].concat();
         match self.commands.send("EVAL", &words).await {
             Ok(Frame::Number(number)) => number,
-            other => panic!("a script of Redisson's answered {other:?}"),
+            other => panic!("a script of Redisson answered {other:?}"),
         }
     }
 }
@@ -404,7 +405,7 @@ impl Thread {
         (answer != -3).then(|| Duration::from_millis(answer.max(0).unsigned_abs()))
     }
 
-    /// Asks, subscribes, asks again, and then after each message or when the lease has run out.
+    /// Acquires like Redisson: asks, subscribes, and asks again at once, after each message, and when the lease ends.
     async fn lock(&self, dialect: &Dialect, key: &str, connections: &mut Connections) {
         if self.try_lock(dialect, key, connections).await.is_none() {
             return;
@@ -414,15 +415,15 @@ impl Thread {
             false => channel(dialect, key),
         };
         let subscribed = connections.messages.send("SUBSCRIBE", &[&channel]).await;
-        subscribed.expect("the connection is undisturbed");
+        subscribed.expect("the connection is never disturbed");
         while connections.unlocked.try_recv().is_ok() {}
         while let Some(remaining) = self.try_lock(dialect, key, connections).await {
-            // A real server takes time to answer: the last millisecond is over soon.
+            // In memory an answer takes no time, so a wait of 0 ms would ask without end.
             let until = Instant::now() + remaining.max(Duration::from_millis(1));
             let _ = tokio::time::timeout_at(until, connections.unlocked.recv()).await;
         }
         let ended = connections.messages.send("UNSUBSCRIBE", &[&channel]).await;
-        ended.expect("the connection is undisturbed");
+        ended.expect("the connection is never disturbed");
     }
 
     async fn unlock(

@@ -1,4 +1,4 @@
-//! What a waiter learns of leases, by a paused clock.
+//! Leases that end early: what waiters learn, and what a later hold keeps. Under a paused clock.
 
 use std::time::Duration;
 
@@ -6,17 +6,17 @@ use redisson_lock::{Config, Kind, Lock, LockClient, Owner, Released, test_util::
 use tokio::time::Instant;
 
 const SHORT: Duration = Duration::from_secs(1);
-/// What an undisturbed waiter may take to be inside once it can be.
+/// The most time that an undisturbed waiter needs to acquire a free lock.
 const SOON: Duration = Duration::from_millis(50);
 
-/// A client that never asks by itself.
+/// A client that does not poll: only messages and the ends of leases wake its waiters.
 async fn client(server: &InMemoryRedis) -> LockClient {
     let config = Config::default().with_poll_floor(Duration::from_secs(3_600));
     server.client_with(config).await.expect("the server is up")
 }
 
-/// A watched hold inside one with a short lease ends: the waiter, which has heard of the long one, enters when the short
-/// one is over.
+/// A hold with the watchdog's lease ends inside one with a short lease. The waiter knows the long lease, but enters when the short
+/// one ends.
 async fn enters_when_the_outer_lease_is_over<K: Kind>(lock: impl Fn(&LockClient) -> Lock<K>) {
     let server = InMemoryRedis::new();
     let (holding, waiting) = (client(&server).await, client(&server).await);
@@ -42,8 +42,8 @@ async fn a_waiter_enters_when_the_lease_that_a_release_shortened_is_over() {
     enters_when_the_outer_lease_is_over(|client| client.read_write_lock("a").write().clone()).await;
 }
 
-/// Its end is known here before the server has ended it, so its release is still sent: it must not reach what the same owner
-/// has taken since.
+/// The client counts a hold as ended before the server does, so it still sends the release. That release must not end a later
+/// hold of the same owner.
 async fn spares_the_next_hold<K: Kind>(lock: impl Fn(&LockClient) -> Lock<K>) {
     let server = InMemoryRedis::new();
     let lock = lock(&client(&server).await).owned_by(&Owner::new());

@@ -1,4 +1,5 @@
-//! Readers that share a hold, at the moments when the owner whose field is lent, or a reader that has joined, does something else.
+//! Readers that share a hold. The *lender* is the owner whose field the hold has on the server; a *joined* reader uses that field.
+//! One arranged case per test, under a paused clock.
 
 use std::{
     future::Future,
@@ -22,6 +23,7 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 
+/// The hand-off window, in which readers may join.
 const OPEN: Duration = Duration::from_millis(2);
 const SHORT: Duration = Duration::from_secs(1);
 const LEASE: Duration = Duration::from_secs(30);
@@ -85,7 +87,7 @@ fn counted(server: &InMemoryRedis) -> Vec<u64> {
     holders.map(|(_, count)| count).collect()
 }
 
-/// It is polled once, and kept.
+/// Polls `future` once.
 async fn begun<F: Future + ?Sized>(future: &mut Pin<Box<F>>) {
     tokio::select! {
         biased;
@@ -94,8 +96,8 @@ async fn begun<F: Future + ?Sized>(future: &mut Pin<Box<F>>) {
     }
 }
 
-/// The nested acquisition of a reader that has joined is on its way under another owner's field; the reader gives up its outer hold, and
-/// reads again by itself.
+/// A joined reader releases its outer hold while its nested acquisition under the lent field is under way, and then acquires a
+/// hold of its own.
 #[tokio::test(start_paused = true)]
 async fn owner_that_reads_by_two_tenures_is_known_to_read() {
     let (server, network) = server();
@@ -127,9 +129,9 @@ async fn owner_that_reads_by_two_tenures_is_known_to_read() {
     assert_eq!(lock.unlock().await, Ok(Released::Fully));
 }
 
-/// A reader whose own deadline is near stops waiting for the reader that asks. Other waiting readers still get the answer.
+/// A reader times out while it waits for the reader that asks. Other waiting readers still get the answer.
 #[tokio::test(start_paused = true)]
-async fn impatient_reader_costs_no_other_its_wake_up() {
+async fn reader_that_times_out_delays_no_other_reader() {
     let (server, network) = server();
     let client = client(&server).await;
     reader(&client)
@@ -154,7 +156,7 @@ async fn impatient_reader_costs_no_other_its_wake_up() {
     assert!(took <= Duration::from_millis(12), "{took:?}");
 }
 
-/// The owner whose field is lent asks once more, and its future is kept and not polled.
+/// The lender acquires again, and its future is kept and not polled.
 #[tokio::test(start_paused = true)]
 async fn lender_that_is_not_polled_holds_no_other_reader_up() {
     let (server, network) = server();
@@ -171,7 +173,7 @@ async fn lender_that_is_not_polled_holds_no_other_reader_up() {
     assert_eq!(unlocked, Ok(Released::Fully));
 }
 
-/// A joined reader's nested acquisition is kept and not polled: the owner whose field it uses reads all the same.
+/// The nested acquisition of a joined reader is kept and not polled. The lender still acquires.
 #[tokio::test(start_paused = true)]
 async fn joined_reader_that_is_not_polled_does_not_stop_the_lender() {
     let (server, network) = server();
@@ -189,7 +191,7 @@ async fn joined_reader_that_is_not_polled_does_not_stop_the_lender() {
     assert!(matches!(again, Ok(Ok(Some(_)))));
 }
 
-/// The same with its unlock.
+/// The unlock of a joined reader is kept and not polled. The lender still acquires.
 #[tokio::test(start_paused = true)]
 async fn unlock_that_is_not_polled_does_not_stop_the_lender() {
     let (server, network) = server();
@@ -206,7 +208,7 @@ async fn unlock_that_is_not_polled_does_not_stop_the_lender() {
     assert!(matches!(again, Ok(Ok(Some(_)))));
 }
 
-/// A writer that waits keeps new readers out, also one whose field another one reads under.
+/// The intent of a writer keeps new readers out, including a lender that acquires again.
 #[tokio::test(start_paused = true)]
 async fn intent_keeps_out_an_owner_whose_field_is_lent() {
     let (server, _) = server();
@@ -229,7 +231,7 @@ async fn intent_keeps_out_an_owner_whose_field_is_lent() {
     assert!(again.is_none(), "{again:?}");
 }
 
-/// What one reader has asked for goes with it.
+/// A reader extends the shared hold. Its release ends the extension.
 #[tokio::test(start_paused = true)]
 async fn extension_ends_with_the_hold_that_was_extended() {
     let (server, _) = server();
@@ -246,9 +248,9 @@ async fn extension_ends_with_the_hold_that_was_extended() {
     drop(other);
 }
 
-/// A lock is forced open long after readers have begun to share it. The last of them would hear of it as it leaves.
+/// The lock is deleted long after readers began to share it. The release of one reader verifies the hold of the rest.
 #[tokio::test(start_paused = true)]
-async fn reader_that_leaves_late_has_the_hold_looked_up() {
+async fn late_release_of_a_reader_verifies_the_shared_hold() {
     let (server, _) = server();
     let client = client(&server).await;
     let one = reader(&client).lock().await.unwrap();
@@ -261,7 +263,7 @@ async fn reader_that_leaves_late_has_the_hold_looked_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn shutdown_reports_readers_that_share_each_by_its_owner() {
+async fn shutdown_reports_each_sharing_reader_with_one_hold() {
     let (server, _) = server();
     let client = client(&server).await;
     let one = reader(&client).lock().await.unwrap();
@@ -273,9 +275,9 @@ async fn shutdown_reports_readers_that_share_each_by_its_owner() {
     drop((one, other, third));
 }
 
-/// The scripts look at the first thousand holds of a field.
+/// The scripts support at most 1,000 holds of a field.
 #[tokio::test(start_paused = true)]
-async fn owners_that_share_a_field_have_its_most_holds_together() {
+async fn owners_that_share_a_field_share_its_hold_limit() {
     let (server, _) = server();
     let client = client(&server).await;
     let (one, other) = (reader(&client), reader(&client));
@@ -294,7 +296,7 @@ async fn owners_that_share_a_field_have_its_most_holds_together() {
     assert_eq!(server.keys(), [""; 0]);
 }
 
-/// After a reconnection holds are looked up before they are passed on.
+/// A reconnection verifies holds before readers may join them.
 #[tokio::test(start_paused = true)]
 async fn no_reader_joins_a_hold_that_is_being_verified() {
     let (server, network) = server();
@@ -309,17 +311,17 @@ async fn no_reader_joins_a_hold_that_is_being_verified() {
     let (sent, began) = (network.0.sent.load(Relaxed), Instant::now());
     while network.0.sent.load(Relaxed) == sent {
         sleep(Duration::from_millis(1)).await;
-        assert!(began.elapsed() < SHORT, "no hold is looked up");
+        assert!(began.elapsed() < SHORT, "no hold is verified");
     }
     let guard = reader(&client).lock().await.unwrap();
     sleep(SHORT / 2).await;
     assert!(
         !guard.is_lost(),
-        "it was given a hold that the server did not have"
+        "the reader joined a hold that the server did not have"
     );
 }
 
-/// The unlock of the last reader waits for tasks that are ready, and is polled no more: its renewals have ended.
+/// The unlock of the last reader yields once and is polled no more. The renewals have ended by then.
 #[tokio::test(start_paused = true)]
 async fn unlock_that_has_begun_ends_the_renewals() {
     let (server, _) = server();
@@ -335,7 +337,7 @@ async fn unlock_that_has_begun_ends_the_renewals() {
     let mut stuck = Box::pin(last.unlock());
     assert!(futures_util::poll!(&mut stuck).is_pending());
     sleep(4 * LEASE).await;
-    assert_eq!(counted(&server), [0_u64; 0], "it is renewed");
+    assert_eq!(counted(&server), [0_u64; 0], "the hold is renewed");
 }
 
 #[tokio::test(start_paused = true)]
@@ -354,7 +356,7 @@ async fn unlock_that_has_begun_comes_before_the_shutdown() {
     assert_eq!(unlocked, Ok(Released::Fully));
 }
 
-/// As without one that has joined.
+/// The owner's write acquisition follows its own unlock, also after another reader has joined.
 #[tokio::test(start_paused = true)]
 async fn writer_behind_its_own_unlock_is_not_refused() {
     let (server, _) = server();
@@ -373,7 +375,7 @@ async fn writer_behind_its_own_unlock_is_not_refused() {
     assert!(writes.is_ok());
 }
 
-/// For comparison with the tests above: no other reader has joined this one.
+/// The same three cases without a joined reader, for comparison.
 #[tokio::test(start_paused = true)]
 async fn unshared_reader_can_upgrade_and_is_not_renewed_during_its_unlock() {
     let (server, _) = server();
@@ -388,7 +390,7 @@ async fn unshared_reader_can_upgrade_and_is_not_renewed_during_its_unlock() {
     let mut stuck = Box::pin(last.unlock());
     let _ = futures_util::poll!(&mut stuck);
     sleep(4 * LEASE).await;
-    assert_eq!(counted(&server), [0_u64; 0], "it is renewed");
+    assert_eq!(counted(&server), [0_u64; 0], "the hold is renewed");
     drop(stuck);
     let last = reader(&client).lock().await.unwrap();
     let (unlocked, _) = tokio::join!(last.unlock(), client.shutdown());

@@ -1,4 +1,4 @@
-//! What this thread logs.
+//! Records the log lines of the current thread.
 
 use std::{
     fmt,
@@ -12,8 +12,8 @@ use tracing::{
     subscriber::DefaultGuard,
 };
 
-/// With one subscriber only, tracing asks the thread that comes by a line first whether it is wanted, and believes
-/// that for ever. Tests have threads of their own.
+/// A second subscriber. With a single one, tracing caches for each log line whether the first thread that reaches it wants it,
+/// and tests run in several threads.
 static ANOTHER: LazyLock<Dispatch> = LazyLock::new(|| {
     Dispatch::new(Lines {
         lines: Arc::default(),
@@ -21,7 +21,7 @@ static ANOTHER: LazyLock<Dispatch> = LazyLock::new(|| {
     })
 });
 
-/// Lines of the log, each its fields one after the other.
+/// Recorded lines. Each is a list of `field=value`.
 #[derive(Clone)]
 pub struct Lines {
     lines: Arc<Mutex<Vec<String>>>,
@@ -29,7 +29,7 @@ pub struct Lines {
 }
 
 impl Lines {
-    /// Keeps what this thread logs at `level` and above until the guard is dropped.
+    /// Records the lines of this thread at `level` and above until the guard is dropped.
     pub fn keep_from(level: Level) -> (Self, DefaultGuard) {
         LazyLock::force(&ANOTHER);
         let lines = Self {
@@ -39,6 +39,7 @@ impl Lines {
         (lines.clone(), tracing::subscriber::set_default(lines))
     }
 
+    /// The lines that contain `part`.
     pub fn with(&self, part: &str) -> Vec<String> {
         let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         lines

@@ -1,22 +1,27 @@
-//! The simulator: histories of clients and a server in memory, each of which follows from a seed.
+//! The simulator: plays histories of clients and servers in memory. A seed determines a history.
 //!
-//! A history runs in one thread under a paused clock, with the chance of everything in it, hash maps and `select!` included,
-//! drawn from its seed: the same seed gives the same history again, byte for byte. `make simulate SEED=<number>` tells one,
-//! `make simulate` plays many.
+//! A history runs in one thread under a paused clock. All randomness, including that of hash maps and `select!`, comes from its seed, so
+//! a seed gives the same history again, byte for byte. `make simulate SEED=<number>` prints one, `make simulate` plays many.
 
+mod broken_connections;
 mod campaign;
 mod closings;
 mod clusters;
 mod costs;
 mod differential;
+mod group_members;
 mod groups;
+mod hand_offs;
 mod history;
 mod java;
 mod kit;
 mod leases;
 mod lent_fields;
 mod lines;
-mod moments;
+mod lossy_network;
+mod lost_answers;
+mod nested_leases;
+mod network;
 mod order;
 mod permits;
 #[path = "../histories/mod.rs"]
@@ -24,13 +29,16 @@ mod played;
 mod questions;
 mod queues;
 mod readers;
+mod renewals;
 mod replicas;
 mod shrink;
-mod singles;
+mod shutdowns;
 mod successions;
 mod synchronizers;
 mod takeovers;
 mod upheaval;
+mod waits;
+mod wake_ups;
 mod watch;
 mod weather;
 mod world;
@@ -43,28 +51,28 @@ use world::Kind;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Histories that once broke a rule: the seed, the world and the profile.
-// 2995: a waiter was not told of a lease that a release had cut.
-// 2271, 914: a listener that connected anew subscribed to a channel that it was to forget, and kept the subscription.
-// 3988: a waiter entered the queue by a command of a broken connection that the next one had not killed, as it broke as well.
-// 66: a client that shut down listed holds as unreleased that a task was about to release.
-// 405: a node that was passing a slot on granted a fair lock without its queue, which kept the owner's place.
-// 127: the owner of a grant that came too late stood before the waiter that had been told, and the lock stayed free.
-// 1240: a command was executed late, of a connection before the one that was killed.
-// 150, 2148, 4303, 5617, 43375: broke a rule of the local queue on its way to what it is.
-// 6439: the release of an inner hold prolonged the outer one, and no replica had been waited for.
-// 232592: a server refused the release of an inner hold, and the holder was told that its lease had expired, which it had not.
-// 3022696, of the checker: an owner whose client had closed heard of that after the waiter behind it had entered.
-// 50844, of the checker: a server keeps the field of a read hold that has ended, beside a write hold of its owner.
-// 5601119: a release was a task of the client, and its owner's next attempt went before it.
-// 4010081: the release of an inner hold gave the server a new lease for an outer one that had ended by its client's clock.
-// 6010587, of the checker: an outer hold ended before the answer to the inner one's release, and another client entered.
+// 2995: a release cut the lease and did not notify a waiter.
+// 2271, 914: a reconnecting listener subscribed to a channel without waiters, and kept the subscription.
+// 3988: a command of a broken connection enqueued a waiter late: the next connection broke before it had killed the first.
+// 66: a shutdown listed holds as unreleased that a task was about to release.
+// 405: a node that gave a slot away granted a fair lock without its queue, which kept the owner's place.
+// 127: the owner of a late grant enqueued before the notified waiter, and the lock stayed free.
+// 1240: the server executed a late command of a connection before the killed one.
+// 150, 2148, 4303, 5617, 43375: broke a rule of the local queue during its development.
+// 6439: the release of an inner hold extended the outer one without a wait for replicas.
+// 232592: the server refused the release of an inner hold, and the holder was told of an expiry that had not happened.
+// 3022696, of the checker: an owner learned of its client's shutdown after the next waiter had entered.
+// 50844, of the checker: the server keeps the field of an ended read hold beside a write hold of the same owner.
+// 5601119: a release ran as a task of the client, and the owner's next attempt overtook it.
+// 4010081: the release of an inner hold gave the server a new lease for an outer one that had ended by the client's clock.
+// 6010587, of the checker: an outer hold ended before the answer to the inner release, and another client entered.
 // 7089051: a write hold ended before the answer to its owner's read attempt, which had prolonged it on the server.
-// 7106859: an owner that asked where its queue had arrived, and not yet its places, took a second place in the queue.
-// 8008466: a nested grant under a lent field, whose outer hold had ended, counted as the field's owner's, which then entered too.
-// 9116837, of the checker: an owner waited while its outer holds were lost, and had looked at its guards before the wait only.
-// 9044372, of the checker: a simple lock's waiters ask every 200 ms, which is later than those of other locks are notified.
-// 9171457: a group with a short lease kept its members for too short a time to meet another one, for 30 s.
-// 11115421: groups that overlap waited for each other in a circle, and one was not acquired for 30 s.
+// 7106859: an owner asked a node that had the queue but not yet the places, and took a second place.
+// 8008466: a nested grant under a lent field, whose outer hold had ended, counted as the lender's. The lender then entered too.
+// 9116837, of the checker: an owner lost its outer holds during a wait, and checked its guards only before it.
+// 9044372, of the checker: waiters of a simple lock poll every 200 ms, later than other locks notify theirs.
+// 9171457: a group with a short lease kept its members too briefly to get the rest within 30 s.
+// 11115421: overlapping groups waited for each other in a circle for 30 s.
 // 10448804, 10697669, 10752582, of the checker: a second master was replaced while the first one still served, and lost its grants.
 // 10349717, of the checker: a replaced master that had hung renewed a hold, and a replica that still followed it acknowledged.
 // 10285776, of the checker: a slot moved and its new node died, and no connection told a waiter that its entry was lost.
@@ -117,7 +125,7 @@ fn number(name: &str) -> Option<u64> {
     )
 }
 
-/// The seed `SEED`, told line by line; or `HISTORIES` of them, from `FIRST_SEED` on. `SHRINK=skip` tells a failure as it is.
+/// Prints the history of `SEED` line by line, or plays `HISTORIES` seeds from `FIRST_SEED` on. `SHRINK=skip` does not shrink a failure.
 #[test]
 fn histories_keep_the_rules() {
     if let Some(seed) = number("SEED") {
@@ -157,7 +165,7 @@ fn story(seed: u64) -> String {
     }
 }
 
-/// The seeds are played twice: here in order, and by another process the other way round.
+/// Plays the seeds twice: here in order, and in another process in reverse order.
 #[test]
 fn a_seed_gives_the_same_history_again() {
     const SEEDS: std::ops::RangeInclusive<u64> = 1..=100;

@@ -1,4 +1,4 @@
-//! The order of a fair lock as the server has it: what stands in its queue is noted now and then.
+//! Records the queue of a fair lock on the server, so that the rules can compare it with the order of grants.
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,10 +13,9 @@ use crate::played::{
     log::{Side, Spot, What},
 };
 
-/// How often the queues are looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(3);
 
-/// Looks at the queues until the history is over.
+/// Records the queues until the history is over.
 pub async fn watch(server: InMemoryRedis, scene: Arc<Scene>) {
     let connection = server.raw().await.expect("the server is up");
     while !scene.is_over() {
@@ -39,7 +38,7 @@ async fn look(connection: &RawConnection, scene: &Scene, name: usize) {
         Ok(Frame::List(entries)) => entries,
         other => panic!("a queue is a list, not {other:?}"),
     };
-    // An empty queue says nothing about an order.
+    // An empty queue shows no order.
     if !entries.is_empty() {
         scene
             .log
@@ -47,7 +46,7 @@ async fn look(connection: &RawConnection, scene: &Scene, name: usize) {
     }
 }
 
-/// The number behind the id of the client.
+/// The number of an owner, which follows the id of its client.
 fn owner(entry: &Frame) -> u64 {
     let Frame::Text(text) = entry else {
         panic!("an owner is a text, not {entry:?}");

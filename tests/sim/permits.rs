@@ -1,4 +1,4 @@
-//! Permits that are renewed, by a paused clock.
+//! Renewed permits of a semaphore, under a paused clock.
 
 use std::{
     sync::{
@@ -31,7 +31,7 @@ impl Faults for Scripts {
     }
 }
 
-/// Two clients of one semaphore with one permit; the first one renews.
+/// Two clients of a semaphore with one permit. The first client renews its permits.
 async fn two(server: &InMemoryRedis) -> [(LockClient, PermitExpirableSemaphore); 2] {
     let (ours, theirs) = (
         server.client().await.unwrap(),
@@ -61,12 +61,12 @@ async fn a_renewed_permit_outlasts_its_lease_and_its_release_ends_the_renewals()
     assert_eq!(
         scripts.0.load(Relaxed),
         0,
-        "it is renewed after its release"
+        "the permit is renewed after its release"
     );
     let renewed = pool.acquire(LEASE).await.unwrap();
     server.advance(10 * LEASE).await;
     let sent = scripts.0.load(Relaxed);
-    assert!((25..40).contains(&sent), "{sent}: one a third of the lease");
+    assert!((25..40).contains(&sent), "{sent} scripts in ten leases");
     drop(renewed);
 }
 
@@ -79,12 +79,16 @@ async fn a_leaked_permit_is_renewed_no_more() {
     let end = Instant::now() + LEASE;
     permit.leak();
     let taken = timeout(LEASE * 2, other.acquire(LEASE)).await;
-    drop(taken.expect("its lease ends").unwrap());
+    drop(
+        taken
+            .expect("the lease of the permit does not end")
+            .unwrap(),
+    );
     assert!(Instant::now() <= end);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_permit_that_is_given_back_elsewhere_is_lost_by_the_next_renewal() {
+async fn a_permit_released_by_another_client_is_lost_by_the_next_renewal() {
     let server = InMemoryRedis::new();
     let [(_ours, pool), (_theirs, other)] = two(&server).await;
     let permit = pool.acquire(LEASE).await.unwrap();
@@ -100,7 +104,7 @@ async fn a_permit_that_is_given_back_elsewhere_is_lost_by_the_next_renewal() {
     assert_eq!(other.available_permits().await, Ok(0));
 }
 
-/// The last renewal decides, and the server keeps the permit for longer than its holder relies on it.
+/// The validity counts from the last renewal, and ends before the server's lease.
 #[tokio::test(start_paused = true)]
 async fn a_permit_is_lost_before_its_end_when_the_server_cannot_be_reached() {
     let server = InMemoryRedis::new();
@@ -115,13 +119,13 @@ async fn a_permit_is_lost_before_its_end_when_the_server_cannot_be_reached() {
     assert!(token.is_cancelled());
     server.start();
     let taken = timeout(LEASE * 4, other.acquire(LEASE)).await;
-    let _taken = taken.expect("it comes back").unwrap();
-    // What is lost stays lost.
+    let _taken = taken.expect("the permit does not come back").unwrap();
+    // A lost permit stays lost after a reconnection.
     server.advance(LEASE / 3).await;
     assert!(permit.is_lost());
 }
 
-/// Answers that take most of a lease.
+/// A network whose answers take most of a lease.
 struct Slow;
 
 impl Faults for Slow {
@@ -136,11 +140,11 @@ async fn a_late_answer_revives_no_permit() {
     let [(_ours, pool), _theirs] = two(&server).await;
     let lease = Duration::from_secs(1);
     let permit = pool.acquire(lease).await.unwrap();
-    // The server knows the script by then.
+    // Meanwhile the first renewal loads the script into the server.
     server.advance(lease).await;
     server.set_faults(Slow);
     assert_eq!(permit.lost().await, LostReason::Expired);
-    // The renewal, of a third of the lease ago, is answered, and would last.
+    // The answer to the renewal arrives now. The renewed lease would still be running.
     server.advance(lease / 5).await;
     assert!(permit.is_lost());
 }
@@ -173,10 +177,14 @@ async fn a_permit_is_lost_with_its_client() {
     assert_eq!(reason, LostReason::Closed);
     drop(permit);
     let taken = timeout(LEASE * 2, other.acquire(LEASE)).await;
-    drop(taken.expect("its lease ends").unwrap());
+    drop(
+        taken
+            .expect("the lease of the permit does not end")
+            .unwrap(),
+    );
 }
 
-/// A permit that is not renewed tells of its end as well, and one without an end of none.
+/// An unrenewed permit is lost at its end. A permit without an end is never lost.
 #[tokio::test(start_paused = true)]
 async fn a_permit_that_is_not_renewed_is_lost_at_its_end() {
     let server = InMemoryRedis::new();

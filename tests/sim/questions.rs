@@ -1,4 +1,4 @@
-//! What can be asked of a lock and of a client, and what the log says of long waits, by a paused clock.
+//! Queries of locks and clients, log lines of long waits, and `DynLock`. Under a paused clock.
 
 use std::time::Duration;
 
@@ -105,7 +105,7 @@ async fn waiters_of_a_fair_lock_are_listed_in_the_order_of_the_queue() {
         kept > Duration::from_secs(14) && kept <= Duration::from_secs(15),
         "{kept:?}"
     );
-    assert_eq!(waiters[1].place_kept, None, "Java's has no score");
+    assert_eq!(waiters[1].place_kept, None, "the Java waiter has no score");
     assert_eq!(waiters[0].client_id(), Some(other.id()));
 
     raw.send("LREM", &["redisson_lock_queue:{a}", "0", JAVA])
@@ -158,7 +158,7 @@ async fn a_slow_wait_is_logged_with_the_holder_each_time_it_has_doubled() {
         .lock()
         .await
         .unwrap();
-    // A crowd: of it, the one that has waited for longest is told of.
+    // Five tasks wait, and the log names only the one that has waited for longest.
     let tasks: Vec<_> = (0..5)
         .map(|_| {
             let lock = waiter.reentrant_lock("a");
@@ -169,7 +169,7 @@ async fn a_slow_wait_is_logged_with_the_holder_each_time_it_has_doubled() {
     assert_eq!(lines.with("a task waits for a lock"), [""; 0]);
     sleep(Duration::from_secs(18)).await;
     let told = lines.with("a task waits for a lock");
-    // After 2 s, 4 s, 8 s and 16 s, give or take a look.
+    // Logged after 2, 4, 8 and 16 s; the last may come a look later.
     assert!((3..=4).contains(&told.len()), "{told:#?}");
     for line in &told {
         assert!(
@@ -181,7 +181,7 @@ async fn a_slow_wait_is_logged_with_the_holder_each_time_it_has_doubled() {
     for task in tasks {
         task.await.unwrap().unwrap();
     }
-    // The next wait is another one.
+    // The next wait starts again at the first threshold.
     let guard = holder.reentrant_lock("a").lock().await.unwrap();
     let lock = waiter.reentrant_lock("a");
     let task = tokio::spawn(async move { lock.lock().await?.unlock().await });
@@ -253,7 +253,7 @@ async fn a_lock_without_its_kind_is_the_same_lock() {
     assert!(locks[2].try_lock().await.unwrap().is_none());
     assert_eq!(typed.into_dyn().fencing_token(), Some(2));
 
-    // In a group, the same lock twice is one member, whatever its type is called; another kind of the name is another one.
+    // In a group, the same lock twice is one member, typed or not. Another lock is another member.
     sleep(Duration::from_millis(10)).await;
     let twice = MultiLock::of([
         AnyLock::from(one.non_reentrant_lock("a")),
@@ -267,10 +267,10 @@ async fn a_lock_without_its_kind_is_the_same_lock() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_permit_that_is_passed_to_a_future_which_is_not_polled_goes_to_the_next() {
+async fn permit_handed_to_an_unpolled_future_goes_to_the_next_waiter() {
     let server = InMemoryRedis::new();
     let (one, other) = (client(&server).await, client(&server).await);
-    // Passed on in memory, or by the server's message.
+    // The permit is handed off in memory, or by a message of the server.
     for holder in [&one, &other] {
         passes_a_future_that_is_not_polled(&one.semaphore("pool"), &holder.semaphore("pool")).await;
     }
@@ -279,7 +279,7 @@ async fn a_permit_that_is_passed_to_a_future_which_is_not_polled_goes_to_the_nex
 async fn passes_a_future_that_is_not_polled(pool: &Semaphore, holder: &Semaphore) {
     holder.try_set_permits(1).await.unwrap();
     let held = holder.acquire().await.unwrap();
-    // One that is kept by a `select!`, say, and not polled any more.
+    // A future that a `select!` keeps, for example, and does not poll.
     let mut kept = Box::pin(pool.acquire());
     assert!(timeout(Duration::from_millis(10), &mut kept).await.is_err());
     let next = pool.clone();
@@ -287,8 +287,11 @@ async fn passes_a_future_that_is_not_polled(pool: &Semaphore, holder: &Semaphore
     sleep(Duration::from_millis(10)).await;
     held.release().await.unwrap();
     let entered = timeout(Duration::from_secs(1), next).await;
-    entered.expect("it is passed on").unwrap().unwrap();
-    // The one that was kept has kept its wait, too.
+    entered
+        .expect("the permit stays with a future that is not polled")
+        .unwrap()
+        .unwrap();
+    // The kept future still waits for its permit.
     let permit = timeout(Duration::from_secs(1), kept).await;
     permit
         .expect("it is free")

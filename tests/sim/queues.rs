@@ -1,5 +1,5 @@
-//! The queue of a fair lock beside waiters that are not of this crate, or of processes that died: their entries are written
-//! as data, by docs/protocol.md. One arranged case each, by a paused clock.
+//! Fair locks whose queue contains waiters of Redisson or of dead processes. The tests write these entries as data, by
+//! docs/protocol.md. One arranged case per test, under a paused clock.
 
 use std::{
     sync::{
@@ -20,7 +20,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 const QUEUE: &str = "redisson_lock_queue:{a}";
 const PLACES: &str = "redisson_lock_timeout:{a}";
-/// What a task may take to be inside once it can be.
+/// The most time that a task needs to acquire a free lock.
 const SOON: Duration = Duration::from_millis(50);
 const NEVER: Duration = Duration::from_secs(3_600);
 
@@ -40,7 +40,7 @@ impl Data {
         }
     }
 
-    /// What the server's clock shows, in milliseconds.
+    /// The time of the server's clock, in milliseconds.
     async fn now(&self) -> i64 {
         let Frame::List(parts) = self.send("TIME", &[]).await else {
             panic!("the time is a list");
@@ -51,14 +51,14 @@ impl Data {
         number(seconds) * 1_000 + number(micros) / 1_000
     }
 
-    /// A waiter enters the queue, whose place ends so much later than now.
+    /// Adds a waiter to the queue. Its place ends `millis` from now.
     async fn waits(&self, owner: &str, millis: i64) {
         let score = (self.now().await + millis).to_string();
         self.send("RPUSH", &[QUEUE, owner]).await;
         self.send("ZADD", &[PLACES, &score, owner]).await;
     }
 
-    /// How long the place of a waiter still lasts, in milliseconds.
+    /// The rest of the time of a waiter's place, in milliseconds.
     async fn place_left(&self, owner: &str) -> Option<i64> {
         match self.send("ZSCORE", &[PLACES, owner]).await {
             Frame::Null => None,
@@ -99,18 +99,18 @@ async fn client(server: &InMemoryRedis, poll_floor: Duration) -> LockClient {
     server.client_with(config).await.expect("the server is up")
 }
 
-/// A task that waits for the lock, and says when it has it.
+/// A task that acquires the lock, releases it, and returns when it acquired it.
 fn waiter(client: &LockClient) -> tokio::task::JoinHandle<Instant> {
     let lock = client.fair_lock("a").owned_by(&Owner::new());
     tokio::spawn(async move {
-        let guard = lock.lock().await.expect("the lock is had");
+        let guard = lock.lock().await.expect("an acquisition");
         let entered = Instant::now();
-        guard.unlock().await.expect("the lock is given back");
+        guard.unlock().await.expect("a release");
         entered
     })
 }
 
-/// A waiter of Redisson's does not refresh its place, which may be over at the end of a long hold.
+/// A waiter of Redisson does not refresh its place, so the place may time out during a long hold.
 #[tokio::test(start_paused = true)]
 async fn a_release_gives_a_java_waiter_its_turn() {
     let server = InMemoryRedis::new();
@@ -123,7 +123,7 @@ async fn a_release_gives_a_java_waiter_its_turn() {
     assert!(data.place_left(JAVA).await.is_some_and(|left| left > 0));
 }
 
-/// A release tells the first waiter that may be alive.
+/// A release notifies the first waiter that may be alive.
 #[tokio::test(start_paused = true)]
 async fn a_release_removes_waiters_of_a_process_that_died() {
     let server = InMemoryRedis::new();
@@ -141,7 +141,7 @@ async fn a_release_removes_waiters_of_a_process_that_died() {
     assert!(took < SOON, "{took:?}");
 }
 
-/// A hold is longer than a place lasts: a waiter that goes on asking keeps its own.
+/// A hold outlasts a place. A waiter that polls keeps its place all the same.
 #[tokio::test(start_paused = true)]
 async fn a_waiter_that_asks_keeps_its_place() {
     let server = InMemoryRedis::new();
@@ -163,12 +163,12 @@ async fn a_waiter_that_asks_keeps_its_place() {
     assert!(second - released < SOON, "{:?}", second - released);
 }
 
-/// A process of this crate died with several waiters, whose places last long: they came behind one of Redisson's.
+/// A process of this crate dies with several waiters. Their places last long, because a waiter of Redisson preceded them.
 #[tokio::test(start_paused = true)]
 async fn dead_waiters_of_one_process_cost_two_places_and_no_more() {
     let server = InMemoryRedis::new();
     let poll_floor = Duration::from_secs(1);
-    // Three poll floors.
+    // A refreshed place lasts for three poll floors.
     let place = 3 * poll_floor;
     let waiting = client(&server, poll_floor).await;
     let data = Data::of(&server).await;
@@ -183,7 +183,7 @@ async fn dead_waiters_of_one_process_cost_two_places_and_no_more() {
     );
 }
 
-/// An operator deletes the lock, which is not announced.
+/// An operator deletes the lock, and no message announces it.
 #[tokio::test(start_paused = true)]
 async fn a_newcomer_wakes_the_head_of_a_queue_for_a_free_lock() {
     let server = InMemoryRedis::new();
@@ -197,13 +197,13 @@ async fn a_newcomer_wakes_the_head_of_a_queue_for_a_free_lock() {
     let newcomer = waiter(&second);
     for entered in [head, newcomer] {
         let took = timeout(Duration::from_secs(5), entered).await;
-        let took = took.expect("a waiter enters").unwrap() - came;
+        let took = took.expect("no waiter enters").unwrap() - came;
         assert!(took < SOON, "{took:?}");
     }
     drop(guard);
 }
 
-/// A network that loses so many answers to scripts, and their connections with them.
+/// A network that loses the answers to the next n scripts, with their connections.
 #[derive(Clone, Default)]
 struct Lossy(Arc<AtomicU32>);
 
@@ -219,8 +219,8 @@ impl Faults for Lossy {
     }
 }
 
-/// A place stands still while its owner asks: each time, what has passed since it last asked is added. Of an attempt whose
-/// answer was lost, the server may have added it already.
+/// Each attempt of a waiter adds the time since its previous attempt to its place. The server may have added it already for an
+/// attempt whose answer was lost.
 #[tokio::test(start_paused = true)]
 async fn a_lost_answer_does_not_prolong_a_place() {
     let server = InMemoryRedis::new();
@@ -240,18 +240,18 @@ async fn a_lost_answer_does_not_prolong_a_place() {
     for _ in 0..5 {
         network.0.store(1, Relaxed);
         sleep(poll_floor).await;
-        assert_eq!(network.0.load(Relaxed), 0, "no answer was lost");
+        assert_eq!(network.0.load(Relaxed), 0, "no answer was dropped");
     }
     let after = data.place_left(&field).await.expect("a place");
     let allowed = poll_floor.as_millis() as i64 / 2;
     assert!(
         (before - allowed..before + allowed).contains(&after),
-        "{before} ms of the place were left, and now {after} ms"
+        "the place lasted for {before} ms before the losses, and for {after} ms after them"
     );
     waiter.abort();
 }
 
-/// A network with messages that take a while. The script with this number from now on takes too long; none with zero.
+/// A network with slow messages. The n-th script from now on is late. Zero: none.
 #[derive(Clone, Default)]
 struct SlowScript(Arc<AtomicU32>);
 
@@ -271,8 +271,7 @@ impl Faults for SlowScript {
     }
 }
 
-/// A grant whose lease is over when it arrives is given back, which tells the next waiter. Its owner asks again, before that
-/// waiter does.
+/// A grant arrives after its lease. Its release notifies the next waiter, and its owner asks again before that waiter does.
 #[tokio::test(start_paused = true)]
 async fn a_grant_that_comes_too_late_does_not_put_its_owner_before_the_next_waiter() {
     let server = InMemoryRedis::new();
@@ -280,7 +279,7 @@ async fn a_grant_that_comes_too_late_does_not_put_its_owner_before_the_next_wait
     server.set_faults(network.clone());
     let first = client(&server, NEVER).await;
     let lock = first.fair_lock("a");
-    // From here on the server knows the scripts.
+    // Loads the scripts into the server.
     lock.lock().await.unwrap().unlock().await.unwrap();
     let guard = lock.lock().await.unwrap();
     let late = client(&server, NEVER).await;
@@ -290,12 +289,12 @@ async fn a_grant_that_comes_too_late_does_not_put_its_owner_before_the_next_wait
     let next = client(&server, NEVER).await;
     let next = tokio::spawn(async move { next.fair_lock("a").lock().await.map(drop) });
     sleep(SOON).await;
-    // The release, and then the grant.
+    // The first script is the release, the second the grant.
     network.0.store(2, Relaxed);
     guard.unlock().await.unwrap();
     for waiter in [next, late] {
         let entered = timeout(4 * SOON, waiter).await;
-        entered.expect("a waiter enters").unwrap().unwrap();
+        entered.expect("no waiter enters").unwrap().unwrap();
     }
-    assert_eq!(network.0.load(Relaxed), 0, "no script was late");
+    assert_eq!(network.0.load(Relaxed), 0, "no script was delayed");
 }

@@ -1,4 +1,4 @@
-//! The readers of one client share what one of them has of a lock. By a paused clock, one arranged case each.
+//! Readers of one client that share a hold. One arranged case per test, under a paused clock.
 
 use std::{future::Future, pin::Pin, time::Duration};
 
@@ -11,7 +11,7 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 
-/// While it lasts, readers join.
+/// The hand-off window, in which readers may join.
 const OPEN: Duration = Duration::from_millis(2);
 const SOON: Duration = Duration::from_millis(50);
 const LEASE: Duration = Duration::from_secs(30);
@@ -21,7 +21,7 @@ async fn client(server: &InMemoryRedis) -> LockClient {
     server.client_with(config).await.expect("the server is up")
 }
 
-/// Of an owner of its own.
+/// A read lock with an owner of its own.
 fn reader(client: &LockClient) -> Lock<Read> {
     let lock = client.read_write_lock("a");
     lock.read().clone().owned_by(&Owner::new())
@@ -32,12 +32,13 @@ fn writer(client: &LockClient) -> Lock<Write> {
     lock.write().clone().owned_by(&Owner::new())
 }
 
-/// How often the one field of the readers counts; nothing if it is free.
+/// The hold count of each field on the server.
 fn counted(server: &InMemoryRedis) -> Vec<u64> {
     let holders = server.holders("a").into_iter();
     holders.map(|(_, count)| count).collect()
 }
 
+/// Asserts that `future` waits.
 async fn waits<F: Future + ?Sized>(future: &mut Pin<Box<F>>) {
     assert!(timeout(SOON, future).await.is_err(), "it has ended");
 }
@@ -50,18 +51,18 @@ async fn server_hears_of_the_first_reader_and_of_the_last() {
     let second = reader(&client).lock().await.unwrap();
     let third = reader(&client).try_lock().await.unwrap().expect("it reads");
     assert_eq!(counted(&server), [1]);
-    assert_eq!(client.holds().len(), 3, "each has its own");
+    assert_eq!(client.holds().len(), 3, "each reader has a hold of its own");
     assert_ne!(first.owner(), second.owner());
     assert_eq!(first.unlock().await, Ok(Released::Fully));
     drop(third);
     sleep(SOON).await;
-    assert_eq!(counted(&server), [1], "one reads");
+    assert_eq!(counted(&server), [1], "one reader is left");
     assert!(!second.is_lost());
     assert_eq!(second.unlock().await, Ok(Released::Fully));
     assert_eq!(
         counted(&server),
         [0_u64; 0],
-        "as soon as its unlock returns"
+        "the unlock returned before the server released"
     );
     assert_eq!(client.holds().len(), 0);
 }
@@ -97,7 +98,7 @@ async fn readers_that_come_later_ask_the_server() {
     assert_eq!(counted(&server), [1, 1, 1, 1]);
 }
 
-/// A fixed lease, a stricter durability, a lock that the owner writes, and a second hold of one owner.
+/// A reader asks the server for a second hold of its owner, for a fixed lease, and for a stricter durability.
 #[tokio::test(start_paused = true)]
 async fn readers_do_not_share_nested_fixed_or_more_durable_holds() {
     let server = InMemoryRedis::new();
@@ -105,7 +106,11 @@ async fn readers_do_not_share_nested_fixed_or_more_durable_holds() {
     let first = reader(&client);
     let _outer = first.lock().await.unwrap();
     let inner = first.lock().await.unwrap();
-    assert_eq!(counted(&server), [2], "the server would know of a loss");
+    assert_eq!(
+        counted(&server),
+        [2],
+        "the server does not know the nested hold"
+    );
     assert_eq!(inner.unlock().await, Ok(Released::StillHeld { holds: 1 }));
     let _fixed = reader(&client).with_lease(LEASE).lock().await.unwrap();
     assert_eq!(counted(&server), [1, 1]);
@@ -133,7 +138,7 @@ async fn reader_beside_a_writer_of_its_own_is_not_joined() {
     other.unlock().await.unwrap();
 }
 
-/// The owner that took the hold from the server leaves, comes back, and leaves again, while another one reads under its field.
+/// The lender, whose field on the server a second reader uses, releases, acquires again and releases again.
 #[tokio::test(start_paused = true)]
 async fn owner_whose_field_is_lent_comes_and_goes() {
     let server = InMemoryRedis::new();
@@ -151,7 +156,7 @@ async fn owner_whose_field_is_lent_comes_and_goes() {
     other.unlock().await.unwrap();
     assert_eq!(counted(&server), [1]);
     assert!(!again.is_lost());
-    // It would wait for itself.
+    // The writer would wait for its own read hold.
     let upgrade = client
         .read_write_lock("a")
         .write()
@@ -194,7 +199,7 @@ async fn hold_that_was_joined_is_leaked_and_released_by_its_owner() {
     assert_eq!(lock.hold_count().await.unwrap(), 1);
     first.unlock().await.unwrap();
     sleep(2 * LEASE).await;
-    assert_eq!(counted(&server), [1], "it is renewed");
+    assert_eq!(counted(&server), [1], "the leaked hold is not renewed");
     assert_eq!(lock.unlock().await, Ok(Released::Fully));
     assert_eq!(counted(&server), [0_u64; 0]);
 }
@@ -216,8 +221,8 @@ async fn all_readers_that_share_a_hold_lose_it_together() {
     drop(reader(&client).lock().await.expect("a new hold"));
 }
 
-/// Readers of one client that read again and again let a writer of another one in: after the time in which they share, and what was begun
-/// in it.
+/// Readers of one client read again and again. A writer of another client enters after their hand-off window, when the holds that
+/// began in it have ended.
 #[tokio::test(start_paused = true)]
 async fn writer_elsewhere_gets_in_between_readers_that_share() {
     let server = InMemoryRedis::new();
@@ -245,17 +250,18 @@ async fn writer_elsewhere_gets_in_between_readers_that_share() {
     readers.shutdown().await;
 }
 
-/// The future of the reader that asks for all is kept and not polled: the rest ask for themselves, and none waits for it again.
+/// The reader that asks for all readers is kept and not polled. The other readers ask for themselves, and no reader waits for it
+/// again.
 #[tokio::test(start_paused = true)]
 async fn reader_that_asks_and_is_not_polled_holds_no_other_up() {
     let server = InMemoryRedis::new();
     let client = client(&server).await;
     let lock = reader(&client);
     let mut stuck = Box::pin(lock.lock());
-    // It has sent its attempt.
+    // Polled once, the future has sent its attempt.
     tokio::select! {
         biased;
-        _ = &mut stuck => panic!("it was not answered yet"),
+        _ = &mut stuck => panic!("an answer without a delay"),
         () = yield_now() => {}
     }
     let began = Instant::now();
@@ -273,10 +279,10 @@ async fn reader_that_asks_and_is_not_polled_holds_no_other_up() {
         "{:?}",
         again.elapsed()
     );
-    drop(stuck.await.expect("it has its hold"));
+    drop(stuck.await.expect("the stuck reader gets its hold"));
 }
 
-/// A reader that waits behind a writer joins the one that is let in first.
+/// Readers that wait behind a writer are dropped while the first of them may already have a hold.
 #[tokio::test(start_paused = true)]
 async fn dropped_readers_leave_nothing() {
     let server = InMemoryRedis::new();
@@ -288,7 +294,7 @@ async fn dropped_readers_leave_nothing() {
         waits(reader).await;
     }
     writing.unlock().await.unwrap();
-    // Some are let in, and none is asked.
+    // A reader may have a grant by now, and none of them is polled.
     drop(waiting);
     sleep(SOON).await;
     assert_eq!(counted(&server), [0_u64; 0]);

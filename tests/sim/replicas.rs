@@ -1,4 +1,4 @@
-//! What a client does beside replicas and sentinels: one arranged case each, by a paused clock.
+//! Clients of a master with replicas and sentinels. One arranged case per test, under a paused clock.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ async fn client(world: &Replicated, durability: Durability) -> LockClient {
     world.client_with(config).await.expect("the servers are up")
 }
 
-/// A release is not waited for: what it makes of the outer lease, a new master may never hear of.
+/// A release does not wait for replicas, so a new master may not know the extended outer lease.
 #[tokio::test(start_paused = true)]
 async fn an_inner_release_extends_the_outer_lease_only_without_replication() {
     for (durability, prolongs) in [(Durability::Local, true), (Durability::All, false)] {
@@ -31,9 +31,9 @@ async fn an_inner_release_extends_the_outer_lease_only_without_replication() {
     }
 }
 
-/// A master that only clients can reach grants on: a client that hears from the sentinels leaves it.
+/// A replaced master that only clients can reach still grants locks. A client leaves it when a sentinel names the new one.
 #[tokio::test(start_paused = true)]
-async fn a_master_that_was_replaced_is_left_although_it_answers() {
+async fn client_leaves_a_replaced_master_that_still_answers() {
     let world = Replicated::new(1);
     let client = client(&world, Durability::Auto).await;
     let lock = client.reentrant_lock("a");
@@ -43,14 +43,14 @@ async fn a_master_that_was_replaced_is_left_although_it_answers() {
     sleep(Duration::from_secs(3)).await;
     assert_ne!(world.master(), before, "no replica was promoted");
     let guard = lock.lock().await.unwrap();
-    assert_eq!(world.holders("a").len(), 1, "the present master knows it");
+    assert_eq!(world.holders("a").len(), 1, "the new master lacks the hold");
     drop(guard);
 }
 
-/// More than anything takes that waits for nothing.
+/// Longer than an operation that does not wait for replicas.
 const PROMPT: Duration = Duration::from_millis(100);
 
-/// A world with one replica of two, of which its clients have heard.
+/// A world with one of two replicas down. The sentinels already report it.
 async fn one_replica_down() -> Replicated {
     let world = Replicated::new(1);
     world.stop((world.master() + 1) % 3);
@@ -58,6 +58,7 @@ async fn one_replica_down() -> Replicated {
     world
 }
 
+/// Returns whether the acquisition succeeded, and how long it took. Panics on errors other than too few replicas.
 async fn took<T>(acquisition: impl Future<Output = Result<T, Error>>) -> (bool, Duration) {
     let began = Instant::now();
     let entered = acquisition.await;
@@ -66,9 +67,9 @@ async fn took<T>(acquisition: impl Future<Output = Result<T, Error>>) -> (bool, 
     (entered.is_ok(), began.elapsed())
 }
 
-/// `WAIT` holds up everything behind it on its connection, for a second where a replica is down.
+/// `WAIT` blocks its connection, for a second if a replica is down.
 #[tokio::test(start_paused = true)]
-async fn a_lock_that_waits_for_a_replica_that_is_down_holds_no_other_up() {
+async fn wait_for_a_dead_replica_delays_no_other_durability() {
     let world = one_replica_down().await;
     let client = client(&world, Durability::Auto).await;
     let strict = client.reentrant_lock("a").with_durability(Durability::All);
@@ -84,12 +85,12 @@ async fn a_lock_that_waits_for_a_replica_that_is_down_holds_no_other_up() {
         assert!(entered && took < PROMPT, "{took:?}");
     }
     assert!(!waiting.is_finished());
-    assert!(!waiting.await.unwrap().0, "there are not all replicas");
+    assert!(!waiting.await.unwrap().0, "granted without all replicas");
 }
 
-/// Behind another acquisition that waits in vain, what is left of the time is shorter.
+/// An acquisition queued behind another that waits in vain still ends within its own `replica_wait`.
 #[tokio::test(start_paused = true)]
-async fn an_acquisition_waits_for_replicas_no_longer_than_it_may_behind_another() {
+async fn queued_acquisition_waits_for_replicas_within_its_own_limit() {
     let world = one_replica_down().await;
     let client = client(&world, Durability::All).await;
     let longest = Config::default().replica_wait;
@@ -103,12 +104,12 @@ async fn an_acquisition_waits_for_replicas_no_longer_than_it_may_behind_another(
     }
     for waiting in waiting {
         let (entered, took) = waiting.await.unwrap();
-        assert!(!entered, "there are not all replicas");
+        assert!(!entered, "granted without all replicas");
         assert!(took < longest + PROMPT, "{took:?}");
     }
 }
 
-/// How long after a promotion a client takes to lock on the new master. Of three servers it is the only one that is left.
+/// How long after a promotion a client takes to lock on the new master, the only server of three that still runs.
 async fn recovers(durability: Durability, seed: u64) -> Duration {
     let world = Replicated::new(seed);
     let client = client(&world, durability).await;
@@ -126,21 +127,24 @@ async fn recovers(durability: Durability, seed: u64) -> Duration {
     took
 }
 
-/// A master that hung is listed as a replica of its successor, and is none.
+/// Sentinels list a hung master as a replica of its successor, although it is not connected.
 #[tokio::test(start_paused = true)]
 async fn after_a_failover_the_replicas_that_are_connected_count() {
     for seed in 1..=10 {
-        let (local, auto) = (
+        let (without, with) = (
             recovers(Durability::Local, seed).await,
             recovers(Durability::Auto, seed).await,
         );
-        assert!(auto < local + 5 * PROMPT, "{auto:?}, without {local:?}");
+        assert!(
+            with < without + 5 * PROMPT,
+            "{with:?}, without replicas {without:?}"
+        );
     }
 }
 
-/// A replica that was lost counts until the first wait for it is over.
+/// A lost replica counts until the first `WAIT` for it ends.
 #[tokio::test(start_paused = true)]
-async fn a_replica_that_has_gone_is_not_missed_where_the_present_ones_are_wanted() {
+async fn durability_auto_grants_without_lost_replicas() {
     let world = Replicated::new(1);
     let client = client(&world, Durability::Auto).await;
     sleep(Duration::from_secs(1)).await;

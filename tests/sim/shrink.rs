@@ -1,14 +1,14 @@
-//! Makes a history that broke a rule smaller: fewer tasks and fewer episodes that still break one.
+//! Shrinks a history that broke a rule: removes tasks and episodes while a rule still breaks.
 
 use crate::{
     history::{ACTORS, Plan},
     number,
 };
 
-/// The longest story that is told whole, unless `LINES` says otherwise.
+/// The most lines of a printed story, unless the environment sets `LINES`.
 const LINES: u64 = 400;
 
-/// The smallest plan found, its rule and its story.
+/// The end of the story of the smallest plan found, with the rule that it breaks.
 pub fn told(plan: Plan) -> String {
     let small = smallest(plan);
     let Err(failure) = small.play(true) else {

@@ -1,4 +1,4 @@
-//! What goes wrong with masters, replicas and sentinels while a history goes on, by chance.
+//! Random faults of masters, replicas and sentinels during a history.
 
 use std::time::Duration;
 
@@ -9,13 +9,13 @@ use crate::played::profiles::{CALM, CUTS, Profile, Weather};
 
 const NODES: usize = 3;
 
-/// Replicas lag a little, and all is well.
+/// Replicas lag a little, and nothing fails.
 const LAGGING: Profile = Profile {
     lag: Duration::from_millis(10),
     ..CALM
 };
 
-/// Masters die, hang and are cut off, and what was granted is not lost.
+/// Masters die, hang and are isolated, and no granted hold is lost.
 const FAILOVERS: Profile = Profile {
     disturbed: Some(Duration::from_millis(2_500)),
     weather: Weather::Failovers,
@@ -24,14 +24,14 @@ const FAILOVERS: Profile = Profile {
     ..CUTS
 };
 
-/// As `FAILOVERS`, where two masters may serve at a time.
+/// As `FAILOVERS`, but two masters may serve at a time.
 const ORDERED: Profile = Profile {
     weather: Weather::Ordered,
     durability: Durability::All,
     ..FAILOVERS
 };
 
-/// Replicas take over that do not have all.
+/// Replicas that lack data take over.
 const LOSSES: Profile = Profile {
     weather: Weather::Losses,
     durability: Durability::Local,
@@ -47,7 +47,7 @@ pub const PROFILES: [(&str, Profile); 4] = [
     ("losses", LOSSES),
 ];
 
-/// Disturbs the servers by chance, until they are started again after `lasting`; says how.
+/// Disturbs the servers at random. The caller starts them again after `lasting`. Returns a description.
 pub fn disturb(
     world: &Replicated,
     profile: &Profile,
@@ -55,7 +55,7 @@ pub fn disturb(
     random: &mut Rng,
 ) -> String {
     let loses = profile.weather == Weather::Losses;
-    // A failover keeps all only if the one before is over.
+    // A failover keeps all holds only if the previous one has ended.
     if !loses && !world.is_settled() {
         return "the servers are left alone".into();
     }

@@ -1,8 +1,8 @@
-//! Histories of semaphores and latches: tasks of several clients take permits, give up, drop what they have and wait for openings,
-//! while connections break and messages get lost.
+//! Histories of semaphores and latches: tasks of several clients acquire permits, give up, drop permits and wait for openings, while
+//! connections break and messages are lost.
 //!
-//! The rules: no more permits are out than there are; none is lost; a waiter goes on; and nothing is left. Each history follows
-//! from its seed: `SEED=n cargo test --all-features --test sim semaphores_keep` plays one, `HISTORIES` says how many.
+//! The rules: no more permits are acquired than exist, no permit is lost, every waiter is served, and nothing is left. A seed
+//! determines a history: `SEED=n cargo test --all-features --test sim semaphores_keep` plays one, `HISTORIES` sets their number.
 
 use std::{
     cell::Cell,
@@ -30,17 +30,17 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 
-/// What a history may take of its own time: outages and leases are over by then, many times.
+/// The longest duration of a history, many times longer than its outages and leases.
 const LONG: Duration = Duration::from_secs(20_000);
-/// What was not answered in time is carried on to its end, and what was dropped is given back.
+/// After this pause, background tasks have completed unanswered requests and released dropped permits.
 const SETTLED: Duration = Duration::from_secs(300);
 
-/// Connections that lose things, one command in so many.
+/// Loses one command or message in `one_in`, until `until`.
 struct Weather {
     random: Rng,
     until: Instant,
     one_in: u64,
-    /// How long a message may be on its way, in milliseconds.
+    /// The longest delay of a message, in milliseconds.
     slowest: u64,
 }
 
@@ -91,7 +91,7 @@ impl Faults for Weather {
     }
 }
 
-/// What a history is about.
+/// The server, the clients and the conditions of a history.
 struct Stage {
     server: InMemoryRedis,
     clients: Vec<LockClient>,
@@ -106,7 +106,7 @@ impl Stage {
         let is_calm = random.bool();
         let mut config = Config::default();
         if is_calm {
-            // One that goes on was told.
+            // Without polls, a waiter continues only after a message.
             config.poll_floor = LONG * 2;
         }
         config.local_hand_off = Duration::from_millis([0, 2, 100][random.usize(..3)]);
@@ -133,7 +133,7 @@ impl Stage {
         self.clients[at].clone()
     }
 
-    /// Everybody has ended: nothing is left, but what makes attempts repeatable, for its time.
+    /// Asserts that the settled server keeps nothing but the named key, and no subscription.
     async fn is_left_clean(&self, name: &str) {
         sleep(SETTLED).await;
         let keys: BTreeSet<_> = self.server.keys().into_iter().collect();
@@ -143,7 +143,7 @@ impl Stage {
     }
 }
 
-/// Permits that are out, as their owners know.
+/// Counts acquired permits, as their holders know it.
 #[derive(Clone)]
 struct Out {
     now: Rc<Cell<i64>>,
@@ -160,7 +160,10 @@ impl Out {
 
     fn take(&self, permits: i64) {
         self.now.set(self.now.get() + permits);
-        assert!(self.now.get() <= self.most, "more are out than there are");
+        assert!(
+            self.now.get() <= self.most,
+            "more permits are acquired than exist"
+        );
     }
 
     fn give(&self, permits: i64) {
@@ -175,7 +178,7 @@ async fn work(random: &mut Rng) {
     }
 }
 
-/// `future`, in a task that is busy with other things now and then, and comes round to it later.
+/// Runs `future` in a task that polls it late now and then.
 async fn lazily<F: Future>(random: &mut Rng, future: F) -> F::Output {
     let mut future = std::pin::pin!(future);
     let mut busy = Box::pin(sleep(Duration::ZERO));
@@ -185,7 +188,7 @@ async fn lazily<F: Future>(random: &mut Rng, future: F) -> F::Output {
         }
         let polled = future.as_mut().poll(context);
         if polled.is_pending() && random.bool() {
-            // What wakes it meanwhile is seen after that.
+            // A wake-up in the meantime takes effect after the pause.
             busy.as_mut()
                 .reset(Instant::now() + Duration::from_millis(random.u64(1..8)));
             let _ = busy.as_mut().poll(context);
@@ -197,7 +200,7 @@ async fn lazily<F: Future>(random: &mut Rng, future: F) -> F::Output {
 
 async fn semaphores(seed: u64) {
     let mut stage = Stage::new(seed).await;
-    // Where few want it, the last one that is not woken has no neighbour to wake it.
+    // With few tasks, a lost wake-up shows: no later task wakes the waiter.
     let (permits, tasks_of, turns) = match stage.random.bool() {
         true => (stage.random.u32(1..=2), 2..=4, 2),
         false => (stage.random.u32(1..=4), 2..=10, 6),
@@ -227,7 +230,7 @@ async fn semaphores(seed: u64) {
                             Err(_) => None,
                         }
                     }
-                    // One that wants more than one may wait for long, as smaller wishes go before.
+                    // Acquires a single permit: a larger request may wait for long, as smaller ones go first.
                     _ => Some(
                         lazily(&mut lazy, pool.acquire())
                             .await
@@ -256,7 +259,11 @@ async fn semaphores(seed: u64) {
         ended.unwrap();
     }
     stage.is_left_clean("pool").await;
-    assert_eq!(pool.available_permits().await, Ok(permits.into()), "lost");
+    assert_eq!(
+        pool.available_permits().await,
+        Ok(permits.into()),
+        "permits are lost"
+    );
 }
 
 async fn permits_with_an_end(seed: u64) {
@@ -292,7 +299,7 @@ async fn permits_with_an_end(seed: u64) {
                             Err(_) => None,
                         }
                     }
-                    // One that wants more than one may wait for long, as smaller wishes go before.
+                    // Acquires a single permit: a larger request may wait for long, as smaller ones go first.
                     _ => Some(vec![
                         lazily(&mut lazy, pool.acquire(lease))
                             .await
@@ -302,17 +309,17 @@ async fn permits_with_an_end(seed: u64) {
                 let Some(mut taken) = taken else {
                     continue;
                 };
-                // A grant that comes late may be over.
+                // A late grant may have expired.
                 let left = taken[0]
                     .valid_until()
-                    .expect("it has an end")
+                    .expect("the permit has an end")
                     .saturating_duration_since(Instant::now().into_std());
                 if left.is_zero() {
                     continue;
                 }
                 out.take(taken.len() as i64);
                 match is_renewed && random.bool() {
-                    // Several leases, unless one is lost.
+                    // Waits for several leases, or until a permit is lost.
                     true => {
                         let long = lease.mul_f64(random.f64() * 4.0);
                         let lost = taken.iter().map(|permit| Box::pin(permit.lost()));
@@ -323,7 +330,7 @@ async fn permits_with_an_end(seed: u64) {
                 out.give(taken.len() as i64);
                 match random.u8(..5) {
                     0 => drop(taken),
-                    // Its end takes it back.
+                    // The end of the lease releases it.
                     1 => taken.swap_remove(0).leak(),
                     2 => drop(
                         pool.release_many(taken.iter().map(|permit| permit.id()))
@@ -338,12 +345,12 @@ async fn permits_with_an_end(seed: u64) {
         ended.unwrap();
     }
     sleep(SETTLED).await;
-    assert_eq!(pool.permits().await, Ok(permits.into()), "lost");
+    assert_eq!(pool.permits().await, Ok(permits.into()), "permits are lost");
     assert_eq!(pool.acquired_permits().await, Ok(0));
     stage.is_left_clean("pool").await;
 }
 
-/// How often a latch was opened, and whether it may be open.
+/// The round of a latch, and whether the latch may be open.
 #[derive(Clone, Default)]
 struct Openings(Rc<Cell<(u32, bool)>>);
 
@@ -355,7 +362,7 @@ async fn latches(seed: u64) {
     for round in 1..=stage.random.u32(1..=5) {
         let count = stage.random.u64(1..=3);
         match counting.try_set_count(count).await {
-            Ok(set) => assert!(set, "it is open"),
+            Ok(set) => assert!(set, "the latch was not open"),
             Err(_) => sleep(SETTLED).await,
         }
         openings.0.set((round, false));
@@ -371,7 +378,7 @@ async fn latches(seed: u64) {
                 let waited = lazily(&mut random, latch.wait()).await;
                 waited.expect("an outage is short");
                 let went_too_soon = openings.0.get() == before && !before.1;
-                assert!(!went_too_soon, "it went on before the opening");
+                assert!(!went_too_soon, "a waiter continued before the opening");
             });
         }
         work(&mut stage.random).await;
@@ -403,7 +410,7 @@ fn play<F: Future<Output = ()>>(seed: u64, history: impl Fn(u64) -> F) {
         .expect("a runtime");
     let tasks = LocalSet::new();
     let ended = tasks.block_on(&runtime, async { timeout(LONG, history(seed)).await });
-    assert!(ended.is_ok(), "somebody is left behind");
+    assert!(ended.is_ok(), "a task waits without end");
 }
 
 fn campaign<F: Future<Output = ()>>(history: impl Fn(u64) -> F) {
@@ -436,17 +443,17 @@ fn latches_keep_the_rules() {
     campaign(latches);
 }
 
-/// A network that does one thing when it is told to.
+/// A network with a switch for each fault.
 #[derive(Clone, Default)]
-struct Network(Arc<Told>);
+struct Network(Arc<Switches>);
 
 #[derive(Default)]
-struct Told {
+struct Switches {
     /// The answer to the next script is lost with its connection.
     loses_answer: AtomicBool,
-    /// How long a connection takes, in milliseconds.
+    /// How long a connection takes to open, in milliseconds.
     connecting: AtomicU64,
-    /// How long an answer is on its way, in milliseconds.
+    /// The delay of each answer, in milliseconds.
     answering: AtomicU64,
 }
 
@@ -468,7 +475,7 @@ impl Faults for Network {
     }
 }
 
-/// Refusals write nothing, so they must not count as a use of what makes attempts repeatable.
+/// A refusal writes nothing, so it must not count as a use of the record that makes attempts repeatable.
 #[tokio::test(start_paused = true)]
 async fn attempt_is_known_through_an_outage_after_many_refusals() {
     let (server, network) = (InMemoryRedis::new(), Network::default());
@@ -492,7 +499,7 @@ async fn attempt_is_known_through_an_outage_after_many_refusals() {
     assert_eq!(pool.available_permits().await, Ok(1), "released twice");
 }
 
-/// What is known of the attempts of one client lasts as long as that client says.
+/// The server keeps the record of a client's attempts for as long as that client's configuration says.
 #[tokio::test(start_paused = true)]
 async fn attempt_is_known_however_short_the_outages_of_other_clients_are() {
     let (server, network) = (InMemoryRedis::new(), Network::default());
@@ -516,7 +523,7 @@ async fn attempt_is_known_however_short_the_outages_of_other_clients_are() {
     assert_eq!(pool.available_permits().await, Ok(2), "released twice");
 }
 
-/// A shutdown waits for what is under way.
+/// A shutdown waits for requests that are under way.
 #[tokio::test(start_paused = true)]
 async fn permits_granted_or_released_during_a_shutdown_are_given_back() {
     let (server, network) = (InMemoryRedis::new(), Network::default());

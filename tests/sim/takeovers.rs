@@ -1,5 +1,5 @@
-//! What a client learns of a lock that it held and that the server has taken from it: deleted by an operator, over before
-//! its time, or another owner's by now. One arranged case each, by a paused clock.
+//! Locks that the server takes from their holder: deleted by an operator, expired early, or granted to another owner. Also what
+//! writers and readers leave to each other. One arranged case per test, under a paused clock.
 
 use std::time::Duration;
 
@@ -13,11 +13,11 @@ use tokio::time::{Instant, sleep, timeout};
 
 const LEASE: Duration = Duration::from_secs(30);
 const SHORT: Duration = Duration::from_secs(1);
-/// What an undisturbed task may take to be inside once it can be.
+/// The most time that an undisturbed task needs to acquire a free lock.
 const SOON: Duration = Duration::from_millis(50);
 const NEVER: Duration = Duration::from_secs(3_600);
 
-/// A client that never asks by itself.
+/// A client that does not poll: only messages and the ends of leases wake its waiters.
 async fn client(server: &InMemoryRedis) -> LockClient {
     let config = Config::default().with_poll_floor(NEVER);
     server.client_with(config).await.expect("the server is up")
@@ -42,8 +42,8 @@ fn holders(server: &InMemoryRedis) -> Vec<String> {
     holders
 }
 
-/// The lock of one client is deleted and taken by another: the first learns of it by its next renewal, which leaves the
-/// lease of the other as it is.
+/// The lock of one client is deleted, and another client acquires it. The next renewal of the first reveals the loss and leaves
+/// the other lease unchanged.
 async fn is_lost_to_another<K: Kind, L: Kind>(
     mine: impl Fn(&LockClient) -> Lock<K>,
     others: impl Fn(&LockClient) -> Lock<L>,
@@ -83,7 +83,7 @@ async fn a_renewal_does_not_keep_a_lock_of_another_owner() {
     is_lost_to_another(read, read).await;
 }
 
-/// What is left of a reader that could not renew in time: its field, which the hash of other readers keeps.
+/// A reader that renewed too late keeps its field in the hash, because of other readers, but has lost its marker.
 #[tokio::test(start_paused = true)]
 async fn a_read_hold_without_its_lease_is_not_renewed() {
     let server = InMemoryRedis::new();
@@ -97,7 +97,7 @@ async fn a_read_hold_without_its_lease_is_not_renewed() {
     assert!(guard.is_lost());
 }
 
-/// An inner hold is no hold of a lock whose outer holds are gone: another owner may have been inside meanwhile.
+/// A nested acquisition does not revive lost outer holds: another owner may have held the lock in between.
 async fn outer_hold_is_lost<K: Kind>(lock: impl Fn(&LockClient) -> Lock<K>) {
     let server = InMemoryRedis::new();
     let client = client(&server).await;
@@ -119,7 +119,7 @@ async fn a_nested_acquisition_finds_that_the_outer_hold_is_gone() {
     outer_hold_is_lost(read).await;
 }
 
-/// A lock that one task of a client hands to the next does not belong to the releaser.
+/// The releaser's lock was deleted and acquired by another client, so its release hands nothing off.
 async fn is_not_handed_over<K: Kind>(lock: impl Fn(&LockClient) -> Lock<K>) {
     let server = InMemoryRedis::new();
     let (one, other) = (client(&server).await, client(&server).await);
@@ -128,10 +128,10 @@ async fn is_not_handed_over<K: Kind>(lock: impl Fn(&LockClient) -> Lock<K>) {
             .owned_by(&Owner::new())
             .with_lease(LEASE + SHORT * task as u32)
     };
-    // The server knows the scripts from here on.
+    // Loads the scripts into the server.
     mine(0).lock().await.unwrap().unlock().await.unwrap();
     let first = mine(0).lock().await.unwrap();
-    // The first release is published, the second hands over.
+    // `first` releases to `second`. `second` releases after its lock was deleted.
     let mut waiting = Vec::new();
     for task in 1..4 {
         let lock = mine(task);
@@ -159,14 +159,14 @@ async fn is_not_handed_over<K: Kind>(lock: impl Fn(&LockClient) -> Lock<K>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lock_of_another_owner_is_not_handed_over() {
+async fn release_of_a_lost_lock_hands_nothing_off() {
     is_not_handed_over(|client| client.reentrant_lock("a")).await;
     is_not_handed_over(|client| client.fenced_lock("a")).await;
     is_not_handed_over(|client| client.simple_lock("a")).await;
 }
 
-/// What a client gives up as lost, before the server does, may still be there when its owner asks again: with a token that
-/// other clients have heard is over.
+/// A client counts a hold as lost before the server ends it. If its owner acquires again in between, the server must not
+/// repeat the old token.
 #[tokio::test(start_paused = true)]
 async fn a_hold_after_a_lost_one_has_a_token_of_its_own() {
     let server = InMemoryRedis::new();
@@ -181,7 +181,7 @@ async fn a_hold_after_a_lost_one_has_a_token_of_its_own() {
     assert!(lost.is_lost());
     assert!(
         server.remaining_lease("a").is_some(),
-        "clocks differ by less"
+        "the lease ended before the validity"
     );
     let guard = lock.lock().await.unwrap();
     assert!(
@@ -192,7 +192,7 @@ async fn a_hold_after_a_lost_one_has_a_token_of_its_own() {
     );
 }
 
-/// The field of a writer in a hash that readers have: no hold of this crate's or of Redisson's.
+/// A writer's field in a hash of mode `read` is no hold of this crate or of Redisson.
 #[tokio::test(start_paused = true)]
 async fn a_writer_does_not_enter_beside_readers_by_a_field_that_was_left() {
     let server = InMemoryRedis::new();
@@ -208,7 +208,7 @@ async fn a_writer_does_not_enter_beside_readers_by_a_field_that_was_left() {
     assert!(lock.try_lock().await.unwrap().is_none());
 }
 
-/// Of a writer that reads as well, the shorter lease of its read hold is left.
+/// A writer that also reads releases its write hold. The key then expires with the shorter lease of the read hold.
 #[tokio::test(start_paused = true)]
 async fn a_downgrade_leaves_the_lease_of_the_read_hold() {
     let server = InMemoryRedis::new();
@@ -228,7 +228,7 @@ async fn a_downgrade_leaves_the_lease_of_the_read_hold() {
     assert!(reading.is_lost());
 }
 
-/// A writer that waits keeps new readers out for moments, and no longer than it waits.
+/// The intent of a writer that waits keeps new readers out, and ends with the wait.
 #[tokio::test(start_paused = true)]
 async fn a_writer_that_gives_up_lets_readers_in() {
     let server = InMemoryRedis::new();
@@ -238,10 +238,10 @@ async fn a_writer_that_gives_up_lets_readers_in() {
     let lock = write(&writing);
     let writer = tokio::spawn(async move { lock.lock().await.map(drop) });
     let intent = || server.remaining_lease("{a}:write_intent");
-    // Moments in which the writer did not get in grow longer.
+    // Each attempt in vain makes the next intent longer.
     let until = Instant::now() + LEASE;
     while intent().is_none_or(|left| left < SOON) {
-        assert!(Instant::now() < until, "no reader is kept out");
+        assert!(Instant::now() < until, "the writer sets no long intent");
         sleep(Duration::from_millis(1)).await;
     }
     assert!(new_reader().try_lock().await.unwrap().is_none());
@@ -250,7 +250,7 @@ async fn a_writer_that_gives_up_lets_readers_in() {
     assert!(new_reader().try_lock().await.unwrap().is_some());
 }
 
-/// Redisson's waiters wake by the payload: `1` is for all of a client's, `0` for one.
+/// Redisson reads the payload: `1` wakes all waiters of a client, `0` wakes one.
 #[tokio::test(start_paused = true)]
 async fn the_release_of_a_writer_is_a_message_for_all_waiters() {
     let server = InMemoryRedis::new();
@@ -282,7 +282,7 @@ async fn the_release_of_a_writer_is_a_message_for_all_waiters() {
     heard("0").await;
 }
 
-/// Readers of two clients wait for a writer of a third, with one message for all of them.
+/// Readers of two clients wait for a writer of a third. One message wakes all of them.
 #[tokio::test(start_paused = true)]
 async fn the_release_of_a_writer_lets_all_readers_in() {
     let server = InMemoryRedis::new();
@@ -311,6 +311,6 @@ async fn the_release_of_a_writer_lets_all_readers_in() {
         assert!(entered - released < SOON, "{:?}", entered - released);
         guards.push(guard);
     }
-    // One reader of each client asks for all.
+    // One reader of each client acquires for all of them.
     assert_eq!(server.holders("a").len(), 2);
 }

@@ -1,4 +1,4 @@
-//! What happens to the slots of a cluster while a history goes on, by chance.
+//! Random changes of the slots and nodes of a cluster during a history.
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,43 +16,42 @@ use crate::{
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Upheaval {
-    /// Slots stay where they are.
     None,
     /// Slots move, key by key.
     Moves,
-    /// Nodes cannot be reached for a while.
+    /// Nodes are unreachable for a while.
     Stops,
-    /// A slot has no owner for a while, and the cluster serves none.
+    /// A slot has no owner for a while, so the cluster serves no slot.
     Disowns,
-    /// Nodes die, and their replicas take over their slots with all that is in them.
+    /// Nodes die, and replicas take over their slots with all keys.
     TakesOver,
-    /// Nodes die, and other nodes take over their slots, empty, once nothing is valid any more that was in them.
+    /// Nodes die, and other nodes take over their slots without the keys, after the last validity has ended.
     TakesOverEmpty,
 }
 
-/// Slots move, and nothing is lost: of a message that went to another node, a client hears.
+/// Slots move and nothing is lost: a client notices a message that went to another node.
 const MOVES: Profile = Profile {
     watchdog_lease: Duration::from_secs(2),
     disturbed: Some(Duration::from_millis(300)),
     ..CALM
 };
 
-/// Whole nodes are away, for less than a lease.
+/// Nodes are unreachable for less than a lease.
 const STOPS: Profile = Profile {
     disturbed: Some(Duration::from_millis(700)),
     command_wait: Duration::from_secs(1),
     ..MOVES
 };
 
-/// Short leases, so that they can be waited for. If a slot moves and its new node dies with the queue before a client hears of the
-/// move, the client's waiters do not learn it from a connection: only a poll helps.
+/// Leases are short, so that a history can outwait them. A new node may die with the queue before a client learns that the slot moved.
+/// No connection shows the client's waiters that loss, so they need polls.
 const DEATHS: Profile = Profile {
     watchdog_lease: Duration::from_millis(600),
     poll_floor: Duration::from_secs(5),
     ..STOPS
 };
 
-/// The conditions of histories on a cluster. The last are those of connections that are disturbed, too.
+/// The conditions of histories on a cluster. The last two also disturb connections.
 pub const PROFILES: [(&str, Profile, Upheaval); 9] = [
     ("calm", CALM, Upheaval::None),
     (closings::NAME, CLOSINGS, Upheaval::None),
@@ -70,7 +69,7 @@ pub fn has_weather(profile: &str) -> bool {
     ["cuts", "outages"].contains(&profile)
 }
 
-/// One upheaval after the other.
+/// Causes one upheaval after the other.
 pub struct Turmoil {
     pub upheaval: Upheaval,
     pub cluster: Cluster,
@@ -79,7 +78,7 @@ pub struct Turmoil {
 }
 
 impl Turmoil {
-    /// Goes on until the history is over.
+    /// Causes upheavals until the history is over.
     pub async fn rage(mut self, longest: Duration) {
         while !self.scene.is_over() {
             self.pause(longest).await;
@@ -102,7 +101,7 @@ impl Turmoil {
         self.scene.log.weather(what);
     }
 
-    /// The slot of a lock that is played for.
+    /// The slot of a lock of the history.
     fn slot(&mut self) -> u16 {
         let name = self.random.choice(&self.scene.names);
         Cluster::slot_of(name.expect("a history has names"))
@@ -130,7 +129,7 @@ impl Turmoil {
         self.ends_a_move(moving, longest).await;
     }
 
-    /// The node that has the slot by now, the one that had it, and the third one hear of it one after the other.
+    /// Tells the new owner, the old owner and the remaining nodes one after the other.
     async fn ends_a_move(&mut self, moving: Move, longest: Duration) {
         let Move { slot, from, to } = moving;
         self.cluster.end_move(moving);
@@ -173,7 +172,7 @@ impl Turmoil {
             sleep(self.scene.profile.watchdog_lease).await;
         }
         self.pause(longest).await;
-        // A cluster that has lost the counter of a fenced lock begins it anew, as its documentation says.
+        // A fenced lock whose counter is lost starts again at one, as its documentation says, so the counter stays.
         let has = |key: &[u8]| with_keys || key.starts_with(b"redisson_lock_token");
         self.cluster.take_over(node, successor, has);
         self.tell(format!("node {successor} has the slots of node {node}"));
@@ -190,14 +189,14 @@ impl Turmoil {
         self.returns_slots(node, successor);
     }
 
-    /// A node that never comes back is one that no call may wait for.
+    /// Waits for the end of the history: without the dead node, every call must still end.
     async fn all_is_over(&self, longest: Duration) {
         while !self.scene.is_over() {
             sleep(longest).await;
         }
     }
 
-    /// Each node has some of the names again, or the next death would leave nothing to play for.
+    /// Gives some slots back to the node, so that each node has locks of the history.
     fn returns_slots(&mut self, node: usize, successor: usize) {
         let slots: Vec<u16> = self
             .scene

@@ -1,4 +1,4 @@
-//! What goes wrong in a history, by chance: on the connections, and at the server.
+//! Random faults of the connections and the servers of a history.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -22,18 +22,18 @@ use crate::{
     world::World,
 };
 
-/// The connections are divided into so many lines, each of which is disturbed by itself.
+/// Connections belong to so many groups, called lines. Each line has its own faults.
 const LINES: u64 = 3;
-/// How long a silent connection takes for everything.
+/// The delay of a command on a silent connection.
 const FOR_EVER: Duration = Duration::from_secs(3_600);
-/// More than any history sends.
+/// More commands than any good history sends.
 const MOST_COMMANDS: u64 = 100_000;
 
-/// What a line suffers.
+/// The fault of a line.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Trouble {
     Nothing,
-    /// Commands are lost, and their connections with them.
+    /// Commands are lost with their connections.
     LosesRequests,
     LosesReplies,
     /// Connections end, and their last commands are executed later.
@@ -53,26 +53,26 @@ struct Line {
 
 struct State {
     random: Rng,
-    /// The longest that a command takes where nothing is wrong.
+    /// The longest delay of a command without a fault.
     slowest: Duration,
     lines: [Line; LINES as usize],
-    /// The server answers so instead of executing a script.
+    /// The error that the server answers instead of executing a script.
     refusal: Option<&'static str>,
     commands: u64,
-    /// How often an operation of a script was told that another owner has the lock.
+    /// How many operations were refused because another owner has the lock.
     refused: u64,
-    /// The connection that was opened last, of those that have sent anything.
+    /// The latest connection that has sent a command.
     latest: u64,
-    /// Of each line, the connections up to this one are silent.
+    /// The last silent connection of each line: earlier ones are silent too.
     silent: [u64; LINES as usize],
 }
 
-/// The weather of a history.
+/// The faults of a history.
 #[derive(Clone)]
 pub struct Weather {
     state: Arc<Mutex<State>>,
     scene: Arc<Scene>,
-    /// Whether each command is written down.
+    /// Whether the log records each command.
     told: bool,
 }
 
@@ -110,12 +110,12 @@ impl Weather {
         self.state().commands
     }
 
-    /// How often a client was told that another owner has the lock.
+    /// How many operations were refused because another owner has the lock.
     pub fn refused(&self) -> u64 {
         self.state().refused
     }
 
-    /// Disturbs one line after the other, and seldom the server, each time for up to `longest`, until the history is over.
+    /// Disturbs a line or, seldom, the server until the history is over, each time for up to `longest`.
     pub async fn blow(&self, server: &World, longest: Duration) {
         while !self.scene.is_over() {
             let pause = longest.mul_f64(self.state().random.f64() / 4.0);
@@ -163,7 +163,7 @@ impl Weather {
             return self.scene.log.weather(told);
         }
         let kind = match (state.random.u8(..12), self.scene.profile.weather) {
-            // Instead of messages that are lost without a word.
+            // A client notices skipped messages; lost ones it does not.
             (4, profiles::Weather::Told) => 5,
             // Masters fail one at a time.
             (10, _) if matches!(server, World::Replicas(_)) => 9,
@@ -285,8 +285,11 @@ impl Faults for Weather {
         if executed.command.starts_with("EVAL") {
             state.refused += costs::refusals(executed.answer);
         }
-        // Where answers take no time, a client that asks without a pause would stop the clock.
-        assert!(state.commands < MOST_COMMANDS, "a client asks without end");
+        // If answers take no time, a client that asks without a pause stops the clock.
+        assert!(
+            state.commands < MOST_COMMANDS,
+            "a client asks without a pause"
+        );
         drop(state);
         if self.told {
             self.scene.log.weather(story(executed));
@@ -324,7 +327,7 @@ fn story(executed: &Executed<'_>) -> String {
     format!("{line} = {:?}", executed.answer)
 }
 
-/// The sentence that says what a script does: the first of the comment that names its keys, which is the last to do so.
+/// The sentence that says what a script does: the first of the last comment that names keys.
 fn subject(script: &str) -> &str {
     let before = script
         .rsplit_once("\n-- KEYS")

@@ -1,4 +1,4 @@
-//! The servers of a history: a node by itself, a cluster, or a master with replicas and sentinels.
+//! The servers of a history: a standalone node, a cluster, or a master with replicas and sentinels.
 
 use std::{fmt, time::Duration};
 
@@ -13,10 +13,9 @@ use redisson_lock::{
 
 use crate::played::profiles::Profile;
 
-/// The nodes of a cluster.
+/// The nodes of a cluster, and the servers of a replicated world.
 const NODES: usize = 3;
 
-/// What kind of servers these are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     Node,
@@ -35,7 +34,7 @@ impl fmt::Display for Kind {
 }
 
 impl Kind {
-    /// The kind that `WORLD` names, or else one by chance: of eight histories, one is on a cluster and one on replicas.
+    /// The kind that `WORLD` names. Without it, one history of eight runs on a cluster and one on replicas.
     pub fn of(chance: u64) -> Self {
         let named = std::env::var("WORLD").unwrap_or_default();
         match (named.as_str(), chance % 8) {
@@ -109,7 +108,7 @@ impl World {
         }
     }
 
-    /// How long the present server keeps a lock.
+    /// How long the current master keeps a lock.
     pub fn remaining_lease(&self, name: &str) -> Option<Duration> {
         match self {
             Self::Node(server) => server.remaining_lease(name),
@@ -118,7 +117,7 @@ impl World {
         }
     }
 
-    /// The longest that any server keeps a lock: the one that granted it may have been replaced since.
+    /// The longest lease of a lock on any server: the master that granted it may have been replaced since.
     pub fn longest_lease(&self, name: &str) -> Option<Duration> {
         match self {
             Self::Replicas(replicated) => replicated.longest_lease(name),
@@ -142,7 +141,7 @@ impl World {
         }
     }
 
-    /// Ends the connections to one of the servers; of replicas and sentinels, to all.
+    /// Ends the connections to one server. With replicas and sentinels, ends the connections to all.
     pub fn disconnect(&self, which: usize) {
         match self {
             Self::Node(server) => server.disconnect(),
@@ -151,7 +150,7 @@ impl World {
         }
     }
 
-    /// Has one of the servers accept no connections until [`start`](Self::start).
+    /// Makes one server refuse connections until [`start`](Self::start).
     pub fn stop(&self, which: usize) {
         match self {
             Self::Node(server) => server.stop(),
@@ -160,7 +159,7 @@ impl World {
         }
     }
 
-    /// Has all servers accept connections.
+    /// Makes all servers accept connections.
     pub fn start(&self) {
         match self {
             Self::Node(server) => server.start(),

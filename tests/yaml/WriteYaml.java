@@ -10,7 +10,7 @@ import org.redisson.config.ReadMode;
 import org.redisson.config.SslVerificationMode;
 
 /**
- * Writes the YAML of Redisson's own {@code Config.toYAML()}, one file a section, into the folder that is named: the data of
+ * Writes the output of Redisson's {@code Config.toYAML()} into the given folder, a file for each section: the data of
  * src/client/redisson/tests.rs. {@code tools/write-yaml.sh} runs it.
  */
 final class WriteYaml {

@@ -1,4 +1,4 @@
-//! The engine's files that have to do with the models, and the models, which see what those share among themselves.
+//! The modelled files of the engine. The models are modules beside them, because these files share items with `super` only.
 
 #[path = "../../../src/engine/alarm.rs"]
 mod alarm;

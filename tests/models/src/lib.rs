@@ -1,9 +1,9 @@
-//! Models of what passes between threads, which the simulator (`tests/sim`) does not see: it has one thread.
+//! Models of code that several threads run at once. The simulator (`tests/sim`) has one thread and cannot check it.
 //!
-//! The files of the protocols are those of the crate itself, compiled once more beside another [`sync`]: loom's primitives,
-//! under which [loom](https://docs.rs/loom) runs a model in every interleaving of its threads, up to a number of preemptions.
+//! The modelled files are the crate's own, compiled with another [`sync`] that has loom's primitives.
+//! [loom](https://docs.rs/loom) runs a model in every interleaving of its threads, up to a number of preemptions.
 
-// Of the files included here, the models use a part.
+// The models use a part of the included files.
 #![allow(dead_code, unused_imports)]
 
 #[path = "../../../src/config.rs"]

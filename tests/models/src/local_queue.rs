@@ -1,4 +1,4 @@
-//! The tasks of one client that want one lock: `src/engine/local_lock.rs`.
+//! The local queue, the waiters of one client for one lock: `src/engine/local_lock.rs`.
 
 use std::{sync::Arc, time::Duration};
 
@@ -14,7 +14,7 @@ use crate::{
     sync::{AtomicUsize, Clock, Mutex, Ordering, explore, lock},
 };
 
-/// A hold: the number of its tenure. Dropped by a caller that does not know of it, it goes on to the next.
+/// A hold, with the number of its tenure. Its drop hands the lock off, or releases it.
 struct Hold {
     model: Model,
     number: Option<u64>,
@@ -22,15 +22,15 @@ struct Hold {
 
 type Local = LocalLock<u64, (), Hold>;
 
-/// A client, and a server that has one lock, which no other client wants.
+/// A client, and a server with one lock, which no other client uses.
 #[derive(Clone)]
 struct Model {
     local: Arc<Local>,
     is_held: Arc<Mutex<bool>>,
     numbers: Arc<AtomicUsize>,
-    /// How often the server was asked.
+    /// The number of requests.
     asked: Arc<AtomicUsize>,
-    /// How many have the lock now.
+    /// The number of tasks that have the lock now.
     inside: Arc<AtomicUsize>,
 }
 
@@ -38,7 +38,7 @@ fn now() -> Instant {
     Clock::get().now()
 }
 
-/// A place in the queue, which is given up when it is dropped.
+/// An entry in the queue. Its drop removes it.
 struct QueueEntry<'a> {
     local: &'a Local,
     id: EntryId,
@@ -76,11 +76,11 @@ impl Model {
         }
     }
 
-    /// Asks the server. What goes behind a release finds the lock free.
+    /// Acquires from the server. A request that follows a release finds the lock free.
     fn ask(&self, owner: Owner) -> Hold {
         self.asked.fetch_add(1, Ordering::SeqCst);
         let was_held = std::mem::replace(&mut *lock(&self.is_held), true);
-        assert!(!was_held, "it asked although another task has the lock");
+        assert!(!was_held, "a request although another task has the lock");
         let current = Current {
             owner,
             tenure: self.number(),
@@ -90,17 +90,17 @@ impl Model {
         let current = Current { number, ..current };
         let ends = now() + Duration::from_millis(2);
         let notified = self.local.record_grant(current, ends, |_| false);
-        assert!(notified.is_ok(), "two have it");
+        assert!(notified.is_ok(), "two tasks have the lock");
         self.hold(number)
     }
 
-    /// Waits until it has the lock. Where a wake-up is lost, it waits for ever, and loom says so.
+    /// Waits for the lock. After a lost wake-up it waits without end, which loom reports as a deadlock.
     fn enter(&self) -> Hold {
         let owner = Owner::new();
         let (id, signal) = match self.local.enter(owner, || ((), Signal::new(owner))) {
             Entered::Asker(id) => (id, None),
             Entered::Waiter { id, signal, .. } => (id, Some(signal)),
-            Entered::AlreadyHolds => panic!("it has another owner"),
+            Entered::AlreadyHolds => panic!("the owner is new and holds nothing"),
         };
         let entry = QueueEntry {
             local: &self.local,
@@ -115,18 +115,18 @@ impl Model {
                 Step::Wait => block_on(signal.notified()),
                 Step::Acquired(held) => return held,
                 Step::Ask(_) => return self.ask(owner),
-                Step::Reenter => panic!("it has another owner"),
+                Step::Reenter => panic!("the owner is new and holds nothing"),
             }
         }
     }
 
-    /// Enters, is alone, and gives the lock back.
+    /// Acquires, checks exclusion, and releases.
     fn work(&self) {
         let hold = self.enter();
         assert_eq!(
             self.inside.fetch_add(1, Ordering::SeqCst),
             0,
-            "two are inside"
+            "two tasks are inside"
         );
         self.inside.fetch_sub(1, Ordering::SeqCst);
         drop(hold);
@@ -139,7 +139,7 @@ impl Model {
         let (id, signal) = match entered {
             Entered::Asker(id) => (id, None),
             Entered::Waiter { id, signal, .. } => (id, Some(signal)),
-            Entered::AlreadyHolds => panic!("it has another owner"),
+            Entered::AlreadyHolds => panic!("the owner is new and holds nothing"),
         };
         drop(QueueEntry {
             local: &self.local,
@@ -166,14 +166,14 @@ impl Drop for Hold {
         });
         if passed.is_none() {
             local.begin_release(now());
-            // What other tasks send from here on goes behind the release.
+            // Requests of other tasks from here on follow the release.
             *lock(is_held) = false;
             drop(local.end_tenure(number));
         }
     }
 }
 
-/// Three tasks want the lock at a time: each gets it, one at a time.
+/// Three tasks want the lock at the same time: all get it, one at a time.
 pub fn three_tasks() {
     explore(Some(2), || {
         let model = Model::new();
@@ -188,7 +188,7 @@ pub fn three_tasks() {
     });
 }
 
-/// One is passed the lock while it gives up: it goes on to the next, or back to the server.
+/// A waiter gives up while the lock is handed to it: the lock goes to the next waiter, or back to the server.
 pub fn passed_to_a_waiter_that_leaves() {
     explore(Some(3), || {
         let model = Model::new();
@@ -203,7 +203,7 @@ pub fn passed_to_a_waiter_that_leaves() {
     });
 }
 
-/// The one that asks gives up while another one comes: that one asks.
+/// The asker gives up while another task arrives: that task asks.
 pub fn asker_goes_while_another_comes() {
     explore(None, || {
         let model = Model::new();
@@ -215,7 +215,7 @@ pub fn asker_goes_while_another_comes() {
     });
 }
 
-/// Within the hand-off window, a waiter gets a released lock without a request.
+/// Within the hand-off window, a waiter gets the lock without a request.
 pub fn passed_on() {
     explore(None, || {
         let model = Model::new();

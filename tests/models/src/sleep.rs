@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::alarm::Alarm;
 use crate::sync::{Clock, Mutex, explore, lock};
 
-/// An alarm, and the entries that a thread has been woken for.
+/// An alarm, and the recorded time of each of its entries.
 #[derive(Clone)]
 struct Model {
     alarm: Arc<Alarm<u64>>,
@@ -23,14 +23,14 @@ impl Model {
         }
     }
 
-    /// Moves an entry to so many seconds after the beginning.
+    /// Moves an entry to `seconds` after the start, or removes it.
     fn set(&self, number: u64, seconds: Option<u64>) {
         let at = seconds.map(|seconds| Clock::get().at(seconds));
         self.alarm
             .set(number, &self.entered[number as usize], || at, || number);
     }
 
-    /// As the watchdog: sleeps, and looks at what is due, until it has found `entries`.
+    /// Sleeps and collects due entries as the watchdog does, until it has found `entries`.
     fn watch(&self, entries: usize) -> Vec<u64> {
         let mut found = Vec::new();
         while found.len() < entries {
@@ -40,14 +40,14 @@ impl Model {
         found
     }
 
-    /// The same on a thread of its own. Where a wake-up is lost, all threads wait for ever, and loom says so.
+    /// Runs [`watch`](Self::watch) on a thread. After a lost wake-up all threads wait, which loom reports as a deadlock.
     fn watching(&self, entries: usize) -> thread::JoinHandle<Vec<u64>> {
         let model = self.clone();
         thread::spawn(move || model.watch(entries))
     }
 }
 
-/// A hold is added while the watchdog, that has nothing else, goes to sleep.
+/// A hold is added while the watchdog goes to sleep without entries.
 pub fn added_to_none() {
     explore(None, || {
         let model = Model::new();
@@ -59,8 +59,8 @@ pub fn added_to_none() {
     });
 }
 
-/// A hold that is due earlier is added while the watchdog goes to sleep for another one. Time passes up to the earlier one
-/// only: the watchdog must not sleep past it.
+/// An earlier hold is added while the watchdog goes to sleep for a later one. Time passes only up to the earlier one, so the watchdog
+/// must wake for it.
 pub fn added_before_another() {
     explore(Some(3), || {
         let model = Model::new();
@@ -73,7 +73,7 @@ pub fn added_before_another() {
     });
 }
 
-/// Two threads add holds, in two tables.
+/// Two threads add holds.
 pub fn added_by_two_threads() {
     explore(Some(2), || {
         let model = Model::new();
@@ -90,7 +90,7 @@ pub fn added_by_two_threads() {
     });
 }
 
-/// A hold is made due earlier while the watchdog looks, after it has taken out what is due.
+/// A hold moves to an earlier time after the watchdog has collected the due entries.
 pub fn moved_to_an_earlier_time() {
     explore(Some(3), || {
         let model = Model::new();
@@ -104,7 +104,7 @@ pub fn moved_to_an_earlier_time() {
     });
 }
 
-/// Of two threads that move one hold, the later one wins: no entry is left behind that the hold does not know.
+/// Two threads move one hold. The later move counts, and no stale entry remains.
 pub fn moved_by_two_threads() {
     explore(Some(3), || {
         let model = Model::new();

@@ -1,4 +1,4 @@
-//! Stands in for the crate's `src/sync.rs`: the same names, made of loom's primitives.
+//! Replaces the crate's `src/sync.rs`: the same names, with loom's primitives.
 
 mod clock;
 mod map;
@@ -19,8 +19,8 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Runs `model` in every interleaving of its threads in which at most so many switches are `preemptions`, and prints how many
-/// there were. `LOOM_MAX_PREEMPTIONS` sets another bound.
+/// Runs `model` in every interleaving of its threads with at most `preemptions` preemptions, and prints their number.
+/// `LOOM_MAX_PREEMPTIONS` sets another bound.
 pub(crate) fn explore(preemptions: Option<usize>, model: impl Fn() + Send + Sync + 'static) {
     let runs = std::sync::Arc::new(std::sync::atomic::AtomicU64::new(0));
     let counted = runs.clone();

@@ -1,4 +1,4 @@
-//! The uses of one key's value: `src/engine/uses.rs`.
+//! The table of shared entries, and the uses of one entry: `src/engine/uses.rs`.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use loom::thread;
 use super::uses::{Use, UseTable};
 use crate::sync::{AtomicUsize, Ordering, explore};
 
-/// A value that counts how many of its kind there are.
+/// An entry that counts the live entries.
 struct OwnerEntry(Arc<AtomicUsize>);
 
 impl Drop for OwnerEntry {
@@ -16,7 +16,7 @@ impl Drop for OwnerEntry {
     }
 }
 
-/// A table, and how many of its values exist.
+/// A table, and the number of its live entries.
 #[derive(Clone)]
 struct Model {
     table: Arc<UseTable<u8, OwnerEntry>>,
@@ -39,7 +39,7 @@ impl Model {
         })
     }
 
-    /// As long as `used` is in use, the key's value is this one.
+    /// Asserts that the key has this entry while `used` lives.
     fn is_the_only_one(&self, used: &Use<u8, OwnerEntry>) {
         let again = self.enter();
         assert!(
@@ -48,17 +48,17 @@ impl Model {
         );
     }
 
-    /// Nothing is in use any more.
+    /// Asserts that no entry is left after the last use.
     fn is_over(&self) {
         assert!(
             self.table.collect(|key, _| [*key]).is_empty(),
-            "a entry that is not used stays in the table"
+            "an unused entry stays in the table"
         );
-        assert_eq!(self.entries.load(Ordering::SeqCst), 0, "a entry leaks");
+        assert_eq!(self.entries.load(Ordering::SeqCst), 0, "an entry leaks");
     }
 }
 
-/// Two threads use a key again and again; each looks whether the other has the same value.
+/// Two threads enter a key again and again, and compare their entries.
 pub fn entered_by_two_threads() {
     explore(Some(3), || {
         let model = Model::new();
@@ -77,7 +77,7 @@ pub fn entered_by_two_threads() {
     });
 }
 
-/// Two threads end the two last uses, while a third one begins one.
+/// Two threads drop the last two uses while a third thread enters.
 pub fn entered_while_the_last_uses_end() {
     explore(Some(3), || {
         let model = Model::new();
@@ -96,7 +96,7 @@ pub fn entered_while_the_last_uses_end() {
     });
 }
 
-/// A use is cloned and moved to another thread, as a tenure does, while its key is entered.
+/// A use is cloned and dropped on another thread, as by a tenure, while a third thread enters.
 pub fn cloned_while_entered() {
     explore(Some(3), || {
         let model = Model::new();

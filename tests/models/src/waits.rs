@@ -1,4 +1,4 @@
-//! The waiters of one client: `src/engine/room.rs`, and the tables behind its lock.
+//! The waiters of one client: `src/engine/room.rs`, and the tables that its mutex guards.
 
 use std::{
     pin::pin,
@@ -26,13 +26,13 @@ use crate::{
 
 const POLL_FLOOR: u64 = 5;
 
-/// A client, and a server that has one lock, which another client holds at first.
+/// A client, and a server with one lock, which another client holds at first.
 #[derive(Clone)]
 struct Model {
     room: Arc<WaitingRoom<()>>,
     spec: Arc<LockSpec>,
     is_held: Arc<Mutex<bool>>,
-    /// What the server was told: to subscribe, or not to.
+    /// The client's commands: `true` subscribes, `false` unsubscribes.
     subscriptions: Arc<Mutex<Vec<bool>>>,
 }
 
@@ -57,7 +57,7 @@ impl Model {
         }
     }
 
-    /// Begins to wait, and has subscribed.
+    /// Adds a subscribed waiter.
     fn join(&self) -> Waiter {
         let signal = Signal::<()>::new(Owner::new());
         let id = self.room.change(|waiters| {
@@ -69,7 +69,7 @@ impl Model {
         Waiter { model, id, signal }
     }
 
-    /// A waiter that was refused.
+    /// Adds a waiter that was refused and sleeps.
     fn parked(&self) -> Waiter {
         let waiter = self.join();
         assert!(!waiter.ask() && !waiter.refuse());
@@ -81,7 +81,7 @@ impl Model {
         *lock(&self.is_held) = false;
     }
 
-    /// The same in one step with the publication of its message. Says whether there is a subscriber.
+    /// Releases and publishes the message in one step. Returns whether there is a subscriber.
     fn release_and_publish(&self) -> bool {
         let mut is_held = lock(&self.is_held);
         *is_held = false;
@@ -95,7 +95,7 @@ impl Model {
             .notify(|waiters| waiters.handle_message(channel, Wake::One, now()));
     }
 
-    /// A release by this client is about to be sent.
+    /// This client is about to send a release.
     fn begin_release(&self) -> Option<Ticket> {
         self.room.waiters().begin_release(&self.spec, now())
     }
@@ -116,7 +116,7 @@ struct Waiter {
 }
 
 impl Waiter {
-    /// Tries. Says whether the lock was granted.
+    /// Asks the server. Returns whether it granted the lock.
     fn ask(&self) -> bool {
         let Model {
             room,
@@ -128,19 +128,19 @@ impl Waiter {
         !std::mem::replace(&mut *lock(is_held), true)
     }
 
-    /// The refusal arrives. Says whether to try again at once.
+    /// The refusal arrives. Returns whether to ask again at once.
     fn refuse(&self) -> bool {
         self.refuse_for(30)
     }
 
-    /// The same, with so many seconds left to the holder.
+    /// As [`refuse`](Self::refuse), when the holder's lease has so many seconds left.
     fn refuse_for(&self, seconds: u64) -> bool {
         let remaining = Some(Duration::from_secs(seconds));
         let Model { room, spec, .. } = &self.model;
         room.record_refusal(spec, self.id, remaining, now())
     }
 
-    /// Waits until it is granted the lock, and goes. Where a wake-up is lost, it waits for ever, and loom says so.
+    /// Waits for the lock, and leaves. After a lost wake-up it waits without end, which loom reports as a deadlock.
     fn wait(self) {
         while !self.ask() {
             if !self.refuse() {
@@ -150,13 +150,13 @@ impl Waiter {
         self.leave(true);
     }
 
-    /// The same from the time on at which it was refused.
+    /// As [`wait`](Self::wait), for a waiter that was refused and sleeps.
     fn wait_again(self) {
         block_on(self.signal.notified());
         self.wait();
     }
 
-    /// Its future is polled once more. Says whether it has been told.
+    /// Polls the notification once. Returns whether the waiter is woken.
     fn is_notified(&self) -> bool {
         let notified = pin!(self.signal.notified());
         notified
@@ -171,7 +171,7 @@ impl Waiter {
     }
 }
 
-/// The lock is released while a waiter subscribes, tries, is refused and goes to sleep.
+/// The lock is released while a waiter subscribes, asks, is refused and goes to sleep.
 pub fn released_before_the_sleep() {
     explore(None, || {
         let model = Model::new();
@@ -183,7 +183,7 @@ pub fn released_before_the_sleep() {
     });
 }
 
-/// A message tells a waiter that goes meanwhile: the next one is told.
+/// A message wakes a waiter that leaves at the same time: the next waiter is woken.
 pub fn waiter_leaves_while_it_is_notified() {
     explore(Some(3), || {
         let model = Model::new();
@@ -200,7 +200,7 @@ pub fn waiter_leaves_while_it_is_notified() {
     });
 }
 
-/// The same of a waiter whose try is on its way, as is that of the next one. What it may have been granted is given back.
+/// As above, while the attempts of both waiters are under way. The leaving waiter releases a grant.
 pub fn waiter_leaves_during_its_attempt() {
     explore(Some(3), || {
         let model = Model::new();
@@ -221,7 +221,7 @@ pub fn waiter_leaves_during_its_attempt() {
     });
 }
 
-/// Two messages arrive at a time at three waiters: two are told.
+/// Two messages arrive at the same time: two of three waiters are woken.
 pub fn two_messages() {
     explore(None, || {
         let model = Model::new();
@@ -231,11 +231,11 @@ pub fn two_messages() {
         model.deliver_message();
         telling.join().unwrap();
         let notified = waiters.iter().filter(|waiter| waiter.is_notified()).count();
-        assert_eq!(notified, 2, "each message tells one waiter");
+        assert_eq!(notified, 2, "each message wakes one waiter");
     });
 }
 
-/// A message arrives while the first of three waiters goes: one of the other two is told, and one only.
+/// A message arrives while the first of three waiters leaves: exactly one of the other two is woken.
 pub fn message_while_a_waiter_leaves() {
     explore(None, || {
         let model = Model::new();
@@ -244,11 +244,11 @@ pub fn message_while_a_waiter_leaves() {
         model.deliver_message();
         going.join().unwrap();
         let notified = others.iter().filter(|waiter| waiter.is_notified()).count();
-        assert_eq!(notified, 1, "one waiter is told, once");
+        assert_eq!(notified, 1, "a message wakes one waiter");
     });
 }
 
-/// The echo of a release by this client wakes no waiter, whenever it arrives, and the message after it one.
+/// The echo of this client's release wakes no waiter, whenever it arrives. The next message wakes one.
 pub fn release_and_its_echo() {
     explore(Some(3), || {
         let model = Model::new();
@@ -258,14 +258,14 @@ pub fn release_and_its_echo() {
         let echo = thread::spawn(move || other.deliver_message());
         model.finish_release(ticket);
         echo.join().unwrap();
-        assert!(!waiter.is_notified(), "the echo woke it");
+        assert!(!waiter.is_notified(), "the echo woke the waiter");
         model.release();
         model.deliver_message();
-        assert!(waiter.is_notified(), "the next release wakes it");
+        assert!(waiter.is_notified(), "the next release woke no waiter");
     });
 }
 
-/// The next poll becomes an earlier one while the task that polls goes to sleep: it does not sleep past it.
+/// A refusal moves the next poll to an earlier time while the polling task goes to sleep. The task wakes in time.
 pub fn polled_earlier() {
     explore(Some(3), || {
         let model = Model::new();
@@ -280,11 +280,11 @@ pub fn polled_earlier() {
         let clock = Clock::get();
         clock.advance(clock.at(2));
         polling.join().unwrap();
-        assert!(first.is_notified(), "the first one polls");
+        assert!(first.is_notified(), "the first waiter does not poll");
     });
 }
 
-/// The last waiter goes while another one comes: the subscription lasts as long as there is a waiter, and no longer.
+/// The last waiter leaves while another one joins: the subscription lasts exactly as long as any waiter.
 pub fn last_goes_while_another_joins() {
     explore(None, || {
         let model = Model::new();

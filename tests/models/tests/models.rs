@@ -9,7 +9,7 @@ mod local_queue {
     }
 
     #[test]
-    fn lock_that_is_passed_to_a_task_that_leaves_goes_on() {
+    fn hand_off_to_a_task_that_leaves_goes_to_the_next() {
         local_queue::passed_to_a_waiter_that_leaves();
     }
 
@@ -19,7 +19,7 @@ mod local_queue {
     }
 
     #[test]
-    fn lock_is_passed_on_to_a_waiter_that_has_come_by_then() {
+    fn release_hands_the_lock_off_to_a_present_waiter() {
         local_queue::passed_on();
     }
 }
@@ -57,17 +57,17 @@ mod uses {
     use models::uses_of_entries;
 
     #[test]
-    fn key_has_one_live_slot_and_none_after_the_last_use() {
+    fn key_has_one_live_entry_and_none_after_the_last_use() {
         uses_of_entries::entered_by_two_threads();
     }
 
     #[test]
-    fn slot_entered_while_its_last_uses_end_is_kept_or_new() {
+    fn entry_entered_while_its_last_uses_end_is_kept_or_new() {
         uses_of_entries::entered_while_the_last_uses_end();
     }
 
     #[test]
-    fn cloned_use_keeps_a_slot_that_is_entered() {
+    fn cloned_use_keeps_an_entry_that_is_entered() {
         uses_of_entries::cloned_while_entered();
     }
 }
@@ -86,7 +86,7 @@ mod waits {
     }
 
     #[test]
-    fn waiter_that_leaves_during_its_try_passes_its_wake_up_on() {
+    fn waiter_that_leaves_during_its_attempt_passes_its_wake_up_on() {
         waits::waiter_leaves_during_its_attempt();
     }
 

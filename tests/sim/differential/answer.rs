@@ -1,13 +1,13 @@
-//! The answers of two servers, in one form.
+//! Answers of a real server and of the server in memory, in one comparable type.
 
 use std::collections::BTreeMap;
 
 use redis::Value;
 use redisson_lock::test_util::simulation::Frame;
 
-/// How far two times may be apart: those of two servers that execute one after the other.
+/// The most difference between two times, in ms: the servers execute one after the other.
 const APART: i64 = 200;
-/// Numbers from here on are taken for times.
+/// Numbers above this count as times.
 const TIME: i64 = 5_000;
 
 /// An answer of either server.
@@ -54,13 +54,13 @@ pub fn of_memory(frame: Frame) -> Answer {
     }
 }
 
-/// Whether two answers are the same, but for times.
+/// Whether two answers are equal, apart from small differences of times.
 pub fn agree(one: &Answer, other: &Answer) -> bool {
     let near =
         |one: i64, other: i64| one == other || one.min(other) > TIME && (one - other).abs() < APART;
     match (one, other) {
         (Answer::Number(one), Answer::Number(other)) => near(*one, *other),
-        // Some texts are lists of holders, with times among their words.
+        // A list of holders is a text with times among its words.
         (Answer::Text(one), Answer::Text(other)) => {
             let words = |text: &str| {
                 text.split([' ', '\n'])
@@ -77,7 +77,7 @@ pub fn agree(one: &Answer, other: &Answer) -> bool {
         (Answer::List(one), Answer::List(other)) => {
             one.len() == other.len() && one.iter().zip(other).all(|(one, other)| agree(one, other))
         }
-        // Other servers than Redis 7.0 say the same in other words.
+        // Other servers than Redis 7.0 have other error texts: only the code is compared.
         (Answer::Error(one), Answer::Error(other))
             if std::env::var_os("REDIS_SERVER").is_some() =>
         {
@@ -97,7 +97,7 @@ pub fn fields(answer: Answer) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// A list in MessagePack of numbers, texts and lists; nothing of what is not one.
+/// Decodes a MessagePack list of numbers, texts and lists. Returns `None` for other bytes.
 fn unpack(bytes: &[u8]) -> Option<Answer> {
     let mut rest = bytes;
     let list = unpack_one(&mut rest)?;

@@ -1,4 +1,4 @@
-//! Commands and calls of scripts, by chance.
+//! Random commands, and random calls of the crate's scripts.
 
 use std::fs;
 
@@ -11,12 +11,11 @@ pub const OWNERS: [&str; 4] = [
     "11111111-1111-4111-8111-111111111111:4611686018427387905",
     "22222222-2222-4222-8222-222222222222:4611686018427387909",
     "22222222-2222-4222-8222-222222222222:4611686018427387913",
-    // As Java's.
+    // A Java thread.
     "33333333-3333-4333-8333-333333333333:42",
 ];
 
-/// Commands, and what their arguments are: `k`ey, `w`ord, `o`wner, a number of `m`illiseconds, `i`ndex, `s`core, or a word
-/// of their own.
+/// Commands with placeholders for arguments: `k`ey, `w`ord, `o`wner, `m`illiseconds, `i`ndex, `s`core. Other words are literal.
 pub const COMMANDS: &[&str] = &[
     "GET k",
     "SET k w",
@@ -82,7 +81,7 @@ pub const COMMANDS: &[&str] = &[
     "EVALSHA 0000 0",
 ];
 
-/// A script as this crate sends it: its text, and the names of its arguments.
+/// A script with its text and the names of its arguments.
 pub struct Script {
     pub name: String,
     pub text: String,
@@ -95,7 +94,7 @@ pub fn lua(name: &str) -> String {
     fs::read_to_string(path).expect("a script")
 }
 
-/// What stands in front of operations, in this order.
+/// Files with shared functions, in the order in which they precede an operation.
 const SHARED: [&str; 8] = [
     "batch",
     "read_write",
@@ -107,7 +106,7 @@ const SHARED: [&str; 8] = [
     "permits",
 ];
 
-/// The scripts of all kinds, with all that they may share in front.
+/// The scripts of all kinds, each after all shared functions.
 pub fn scripts() -> Vec<Script> {
     let folder = format!("{}/lua", env!("CARGO_MANIFEST_DIR"));
     let files = fs::read_dir(folder)
@@ -127,16 +126,16 @@ pub fn script(name: String) -> Script {
     let head = own
         .lines()
         .find_map(|line| line.strip_prefix("local keys, args = "))
-        .expect("its numbers");
+        .expect("the line with the numbers of keys and arguments");
     let keys = head
         .split(',')
         .next()
         .and_then(|keys| keys.parse().ok())
-        .expect("how many keys");
+        .expect("the number of keys");
     let names = own
         .lines()
         .find_map(|line| line.strip_prefix("local function operation(k"))
-        .expect("its operation");
+        .expect("the head of `operation`");
     let args = names
         .trim_end_matches(')')
         .split(',')
@@ -150,7 +149,7 @@ pub fn script(name: String) -> Script {
     }
 }
 
-/// An argument of a script, by its name.
+/// A random argument of a script, by the argument's name.
 pub fn argument(random: &mut Rng, name: &str) -> String {
     let pick = |random: &mut Rng, from: &[&str]| {
         random.choice(from).copied().unwrap_or_default().to_owned()
@@ -181,7 +180,6 @@ pub fn argument(random: &mut Rng, name: &str) -> String {
     }
 }
 
-/// A word of a command.
 pub type Word = Vec<u8>;
 
 pub fn words_of(line: &str) -> Vec<Word> {
@@ -190,10 +188,10 @@ pub fn words_of(line: &str) -> Vec<Word> {
         .collect()
 }
 
-/// A command by chance.
+/// A random command.
 pub fn command(random: &mut Rng) -> Vec<Word> {
     let line = random.choice(COMMANDS).copied().unwrap_or_default();
-    // Each type has a key of its own, most of the time: elsewhere a command only meets the wrong type.
+    // Most commands use the key of their own type: on another key they only meet the wrong type.
     let kind = match line.as_bytes().first() {
         Some(b'H') => 1,
         Some(b'L' | b'R') => 2,
@@ -217,7 +215,7 @@ pub fn command(random: &mut Rng) -> Vec<Word> {
         .collect()
 }
 
-/// One or several operations of a script; the arguments of several are packed half of the time.
+/// A call with one or several operations of a script. The arguments of several operations are packed in half of the calls.
 pub fn call(random: &mut Rng, script: &Script) -> Vec<Word> {
     let operations = if random.u8(..4) == 0 {
         random.usize(2..4)
@@ -244,7 +242,7 @@ pub fn call(random: &mut Rng, script: &Script) -> Vec<Word> {
     words.chain(packed).collect()
 }
 
-/// The arguments as a list in MessagePack.
+/// The arguments as a MessagePack list.
 pub fn pack(args: &[String]) -> Word {
     let mut list = Vec::new();
     rmp::encode::write_array_len(&mut list, args.len() as u32).expect("memory");

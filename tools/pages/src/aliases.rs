@@ -1,4 +1,4 @@
-//! Java's names: a method whose documentation names another one of Redisson's is found by a search for it.
+//! Checks that a method whose documentation names a method of Redisson has that name as a `doc(alias)`, so that a search finds it.
 
 use crate::tree::Tree;
 
@@ -13,7 +13,7 @@ pub fn check(tree: &Tree) -> Vec<String> {
             if line.trim() != "/// # Redisson" {
                 continue;
             }
-            // The section ends with the next heading; the attributes, with the item.
+            // The section ends at the next heading, and the attributes end at the item.
             let mut section = Vec::new();
             let mut attributes = String::new();
             let mut in_section = true;
@@ -38,7 +38,7 @@ pub fn check(tree: &Tree) -> Vec<String> {
     problems
 }
 
-/// Calls in camel case, such as `tryLock(..)`. Those of one word are as in Rust.
+/// Calls in camel case, such as `tryLock(..)`. A name of one word is the same in Rust, so it needs no alias.
 fn java_names(doc: &str) -> impl Iterator<Item = &str> {
     let code = doc.split('`').skip(1).step_by(2);
     code.filter_map(|code| code.split_once('(').map(|(name, _)| name))

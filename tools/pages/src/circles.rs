@@ -1,10 +1,10 @@
-//! Circles: files of one folder, or folders side by side, that import each other.
+//! Finds circles: files of one folder, or neighbouring folders, that import each other.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{imports, tree::Tree};
 
-/// The folders whose modules are checked, each the root of a crate's modules.
+/// The folders to check. Each is the root of a crate's modules.
 const ROOTS: [&str; 6] = [
     "src/",
     "rlock/src/",
@@ -14,7 +14,7 @@ const ROOTS: [&str; 6] = [
     "tools/pages/src/",
 ];
 
-/// Circles that are one thought: the folder, all modules of the circle, and the reason.
+/// Allowed circles: the folder, all modules of the circle, and the reason.
 const ALLOWED: [(&str, &[&str], &str); 3] = [
     (
         "src/engine",
@@ -44,7 +44,7 @@ const ALLOWED: [(&str, &[&str], &str); 3] = [
 
 type Path = Vec<String>;
 
-/// Modules and those that each imports.
+/// The imports of each module.
 type Edges = BTreeMap<String, BTreeSet<String>>;
 
 pub fn check(tree: &Tree) -> Vec<String> {
@@ -112,7 +112,7 @@ fn circles(tree: &Tree, root: &str) -> Vec<(String, BTreeSet<String>)> {
     found
 }
 
-/// The module of a source file, from the root of its crate; files of tests belong to none.
+/// The module path of a source file. Test files have none.
 fn module(root: &str, path: &str) -> Option<Path> {
     let file = path.strip_prefix(root)?.strip_suffix(".rs")?;
     let mut parts: Path = file.split('/').map(str::to_owned).collect();
@@ -123,7 +123,7 @@ fn module(root: &str, path: &str) -> Option<Path> {
     (!parts.iter().any(|part| part.ends_with("tests"))).then_some(parts)
 }
 
-/// What `path` is called in `folder`; a module that is the folder itself has no name there, as it contains what it imports.
+/// The name of `path` among the modules of `folder`. The module of the folder itself has none, because it contains its imports.
 fn within<'a>(folder: &[String], path: &'a [String]) -> Option<&'a str> {
     path.strip_prefix(folder)?.first().map(String::as_str)
 }
@@ -173,7 +173,7 @@ fn components(edges: &Edges) -> Vec<BTreeSet<String>> {
     found
 }
 
-/// What `from` imports, and what that imports.
+/// All modules that `from` imports, directly or not.
 fn reach<'a>(edges: &'a Edges, from: &String) -> BTreeSet<&'a String> {
     let mut found = BTreeSet::new();
     let mut open: Vec<&String> = edges.get(from).into_iter().flatten().collect();

@@ -1,7 +1,6 @@
 //! The paths that a source file imports.
 
-/// The paths of a file's code that begin with `crate`, `super` or `self`, in `use` or elsewhere. Comments and unit tests are left
-/// out.
+/// The paths in a file's code that begin with `crate`, `super` or `self`, in `use` or elsewhere. Ignores comments and unit tests.
 pub fn paths(text: &str) -> Vec<Vec<String>> {
     let code = code(text);
     let mut found = Vec::new();
@@ -17,7 +16,7 @@ pub fn paths(text: &str) -> Vec<Vec<String>> {
     found
 }
 
-/// The code without comments; unit tests stand at the end, and may use all that there is.
+/// The code without comments and without the unit tests at the end, which may import everything.
 fn code(text: &str) -> String {
     let code = text.split("#[cfg(test)]\nmod ").next().unwrap_or_default();
     let lines = code
@@ -26,7 +25,7 @@ fn code(text: &str) -> String {
     lines.flat_map(|line| [line, "\n"]).collect()
 }
 
-/// Reads a tree of `use`, or a path. Returns what follows.
+/// Reads a `use` tree or a path. Returns the rest of the text.
 fn tree<'a>(text: &'a str, before: &mut Vec<String>, found: &mut Vec<Vec<String>>) -> &'a str {
     let text = text.trim_start();
     let depth = before.len();
@@ -49,7 +48,7 @@ fn tree<'a>(text: &'a str, before: &mut Vec<String>, found: &mut Vec<Vec<String>
     rest
 }
 
-/// Reads the members of braces, whose opening one is gone. Returns what follows the closing one.
+/// Reads the members of a brace group after its opening brace. Returns the text after the closing brace.
 fn list<'a>(text: &'a str, before: &mut Vec<String>, found: &mut Vec<Vec<String>>) -> &'a str {
     let mut rest = text;
     loop {
@@ -62,7 +61,7 @@ fn list<'a>(text: &'a str, before: &mut Vec<String>, found: &mut Vec<Vec<String>
             return rest;
         }
         rest = tree(rest, before, found);
-        // What `as` says, up to the next member.
+        // Skips an `as` clause.
         let end = rest.find([',', '}']).unwrap_or(rest.len());
         rest = &rest[end..];
     }

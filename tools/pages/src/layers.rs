@@ -1,10 +1,10 @@
-//! The layers of docs/design.md: a module imports from its own layer and from those below.
+//! Checks the layers of docs/design.md: a module imports from its own layer and from lower ones.
 
 use std::collections::BTreeSet;
 
 use crate::{imports, tree::Tree};
 
-/// Modules of `src/` by layer, the lowest first. The rest are public types, which may import everything.
+/// The modules of `src/` by layer, the lowest first. Other modules are public types and may import everything.
 const LAYERS: [&[&str]; 6] = [
     &[
         "back_off",
@@ -47,7 +47,7 @@ pub fn check(tree: &Tree) -> Vec<String> {
     problems
 }
 
-/// The module of `src/` that a source file belongs to; files of tests belong to none.
+/// The top-level module of a source file in `src/`. Test files have none.
 fn module(path: &str) -> Option<&str> {
     let file = path.strip_prefix("src/")?.strip_suffix(".rs")?;
     let is_test = file.ends_with("tests") || file.contains("tests/");

@@ -1,4 +1,4 @@
-//! Links of pages: files and headings of the repository, what the package contains, and the API documentation.
+//! Checks the links of pages: to files and headings of the repository, to files of the package, and to the API documentation.
 
 use std::{fs, path::Path};
 
@@ -7,8 +7,8 @@ use crate::{markdown, tree::Tree};
 const SOURCE: &str = "https://docs.rs/crate/redisson-lock/latest/source/";
 const API: &str = "https://docs.rs/redisson-lock/latest/";
 
-/// Relative links, and links to the source on docs.rs. Links to other sites are not followed: a check that needs a network fails for
-/// reasons of its own.
+/// Checks relative links, and links to the source on docs.rs. Ignores links to other sites, because a check that needs a network fails
+/// for other reasons.
 pub fn check(tree: &Tree) -> Vec<String> {
     let packaged = packaged(tree);
     let mut problems = Vec::new();
@@ -42,8 +42,8 @@ pub fn check(tree: &Tree) -> Vec<String> {
     problems
 }
 
-/// Pages of the guide are rustdoc modules too, in which `fair-lock.md` leads nowhere: their links have labels, and
-/// src/guide/links.md says where each leads in rustdoc.
+/// Pages of the guide are also rustdoc modules, where a link to `fair-lock.md` has no target. Their links have labels, and
+/// src/guide/links.md defines each label for rustdoc.
 fn of_guide(tree: &Tree) -> Vec<String> {
     let guide = tree.text("src/guide/mod.rs").unwrap_or_default();
     let modules = guide.lines().filter_map(|line| {
@@ -84,7 +84,7 @@ fn of_guide(tree: &Tree) -> Vec<String> {
     problems
 }
 
-/// Links to docs.rs/redisson-lock, looked up in the documentation that was built.
+/// Checks links to docs.rs/redisson-lock in the built documentation.
 pub fn of_api(tree: &Tree, built: &Path) -> Vec<String> {
     let mut problems = Vec::new();
     for (path, text) in tree.pages() {
@@ -149,7 +149,7 @@ fn resolved(folder: &str, file: &str) -> String {
     parts.join("/")
 }
 
-/// The beginnings of what `include` of Cargo.toml names.
+/// The path prefixes in `include` of Cargo.toml.
 fn packaged(tree: &Tree) -> Vec<String> {
     let manifest = tree.text("Cargo.toml").unwrap_or_default();
     let list = manifest

@@ -1,8 +1,8 @@
-//! Checks that references, links and named tests exist, that no module imports from a higher layer or in a circle, and that pages are
-//! written by the rule of CONTRIBUTING.md.
+//! Checks that references, links and named tests exist, that no module imports from a higher layer or in a circle, and that prose
+//! follows the rule of CONTRIBUTING.md.
 //!
-//! Usage: `pages [--rustdoc FOLDER]`, in the root of the repository. With `--rustdoc`, links to the API documentation are looked up in
-//! what `cargo doc` has written there.
+//! Usage: `pages [--rustdoc FOLDER]`, in the root of the repository. With `--rustdoc`, checks links to the API documentation against
+//! the output of `cargo doc` in FOLDER.
 
 mod aliases;
 mod circles;

@@ -1,4 +1,4 @@
-//! What the checks need of Markdown: prose without code, headings with their anchors, links.
+//! Reads Markdown for the checks: prose without code, headings with their anchors, and links.
 
 pub struct Heading {
     pub level: usize,
@@ -42,7 +42,7 @@ pub fn without_code(line: &str) -> String {
     prose.map(|(_, part)| *part).collect::<Vec<_>>().join("x")
 }
 
-/// The line without what its links lead to: `[text](target)` and `[text][label]` are `[text]`, and a definition is nothing.
+/// The line without link targets: `[text](target)` and `[text][label]` become `[text]`, and a definition becomes empty.
 pub fn without_targets(line: &str) -> String {
     if definition(line).is_some() {
         return String::new();
@@ -81,13 +81,13 @@ pub fn targets(line: &str) -> Vec<&str> {
     targets
 }
 
-/// Label and target of a line that defines a link (`[label]: target`).
+/// The label and target of a link definition (`[label]: target`).
 pub fn definition(line: &str) -> Option<(&str, &str)> {
     let (label, rest) = line.strip_prefix('[')?.split_once(']')?;
     Some((label, rest.strip_prefix(": ")?.trim()))
 }
 
-/// Labels of reference links (`[text][label]`), and those that the page defines.
+/// The labels of reference links (`[text][label]`), and the labels that the page defines.
 pub fn labels(text: &str) -> (Vec<(usize, &str)>, Vec<&str>) {
     let (mut used, mut defined) = (Vec::new(), Vec::new());
     for (number, line) in lines(text) {
@@ -103,7 +103,7 @@ pub fn labels(text: &str) -> (Vec<(usize, &str)>, Vec<&str>) {
     (used, defined)
 }
 
-/// Tests that a line names in inline code: `tests/it/a.rs::name`, as path and name.
+/// The tests that a line names in inline code, such as `tests/it/a.rs::name`, as path and name.
 pub fn tests_in(line: &str) -> impl Iterator<Item = (&str, &str)> {
     let code = line.split('`').skip(1).step_by(2);
     code.filter_map(|code| code.split_once("::"))

@@ -1,9 +1,8 @@
-//! Rules of prose that a machine can check in pages, comments, log lines and errors: pronouns without an antecedent, and the length of
-//! lines.
+//! Checks prose in pages, comments, log lines and errors: pronouns without an antecedent, and the length of lines.
 
 use crate::{markdown, tree::Tree};
 
-/// A task, a client, an owner or a process has a name; these words make the reader look for it.
+/// Words that hide the subject. Prose names the task, the client, the owner or the process instead.
 const WORDS: [&str; 8] = [
     "who",
     "whoever",
@@ -14,7 +13,7 @@ const WORDS: [&str; 8] = [
     "others",
     "one of us",
 ];
-/// The same in names of functions, of which the settings of the public API keep `others`.
+/// Such words in names of functions. The public API has settings with `others`, so that word is allowed.
 const PARTS: [&str; 7] = [
     "who",
     "whoever",
@@ -34,7 +33,7 @@ pub fn check(tree: &Tree) -> Vec<String> {
             for word in words_in(&prose) {
                 problems.push(format!("{path}:{number}: name the subject, not {word:?}"));
             }
-            // A row of a table and the definition of a link cannot be broken.
+            // A table row and a link definition cannot be broken into lines.
             let is_prose = !line.starts_with('|') && markdown::definition(line).is_none();
             let length = line.chars().count();
             if is_prose && length > LONGEST {
@@ -48,7 +47,7 @@ pub fn check(tree: &Tree) -> Vec<String> {
     problems
 }
 
-/// Comments of code that stand on lines of their own.
+/// Checks comments on lines of their own.
 fn comments(tree: &Tree) -> impl Iterator<Item = String> {
     let code = tree.files().filter_map(|(path, text)| match path {
         _ if path.ends_with(".rs") => Some((path, text, "//")),
@@ -71,9 +70,9 @@ fn comments(tree: &Tree) -> impl Iterator<Item = String> {
     })
 }
 
-/// Names of functions, and so of tests.
+/// Checks the names of functions, which include tests.
 fn names(tree: &Tree) -> impl Iterator<Item = String> {
-    // The tests of this file name what is refused.
+    // The tests of this file contain refused names.
     let code = tree
         .files()
         .filter(|(path, _)| path.ends_with(".rs") && !path.starts_with("tools/pages/"));
@@ -88,7 +87,7 @@ fn names(tree: &Tree) -> impl Iterator<Item = String> {
     })
 }
 
-/// Log lines, errors and what `rlock` prints: string literals of code that is not a test.
+/// Checks log lines, errors and the output of `rlock`: string literals of code outside tests.
 fn texts(tree: &Tree) -> impl Iterator<Item = String> {
     let code = tree.files().filter(|(path, _)| {
         let is_code = path.starts_with("src/") || path.starts_with("rlock/src/");
@@ -107,7 +106,7 @@ fn texts(tree: &Tree) -> impl Iterator<Item = String> {
     })
 }
 
-/// String literals that begin on a line which is no comment, each with the number of that line.
+/// String literals outside comments, each with its line number.
 fn literals(text: &str) -> Vec<(usize, &str)> {
     let mut found = Vec::new();
     let mut open: Option<usize> = None;
@@ -134,7 +133,7 @@ fn literals(text: &str) -> Vec<(usize, &str)> {
     found
 }
 
-/// The text without what a format string fills in.
+/// The text of a format string without its placeholders.
 fn without_placeholders(text: &str) -> String {
     let mut parts = text.split('{');
     let mut kept = parts.next().unwrap_or_default().to_owned();

@@ -1,4 +1,5 @@
-//! Pitfalls and invariants: each reference has an entry, each entry has its tests, and each promise has a row in docs/testing.md.
+//! Checks pitfalls, invariants and promises: each reference has an entry, each entry names tests, and each promise has a row in
+//! docs/testing.md.
 
 use std::collections::BTreeSet;
 
@@ -18,7 +19,7 @@ pub fn check(tree: &Tree) -> Vec<String> {
         line["## Invariant ".len()..].split(':').next()
     });
     for (path, text) in tree.files() {
-        // A changelog may name what is gone, and this file's tests what never was.
+        // The changelog may name removed entries, and the tests of this program name invented ones.
         if path == "CHANGELOG.md" || path.starts_with("tools/pages/") {
             continue;
         }
@@ -53,7 +54,7 @@ fn entries(
     lines.filter_map(id).map(str::to_owned).collect()
 }
 
-/// Ids such as `P-RW1`, also as `p_rw1_` in the name of a function.
+/// Ids such as `P-RW1`, also in names of functions (`p_rw1_`).
 fn pitfalls_in(line: &str) -> impl Iterator<Item = String> {
     let mut found = Vec::new();
     for (at, _) in line.match_indices("P-") {
@@ -68,7 +69,7 @@ fn pitfalls_in(line: &str) -> impl Iterator<Item = String> {
             let Some(name) = id(&next.to_uppercase()) else {
                 break;
             };
-            // "P-" and "p_" are of one length, and what follows the id is an underscore.
+            // "P-" and "p_" have the same length, and an underscore follows the id.
             rest = next.get(name.len() - 1..).unwrap_or_default();
             found.push(name);
         }
@@ -113,7 +114,7 @@ fn tests_that_do_not_exist(tree: &Tree, page: &str) -> Vec<String> {
     problems
 }
 
-/// Whether `file` has a function of this name, generic or not.
+/// Whether `file` has a function of this name.
 fn has_function(file: &str, name: &str) -> bool {
     let name = format!("fn {name}");
     file.match_indices(&name)
@@ -142,7 +143,7 @@ fn entries_without_a_test(tree: &Tree) -> Vec<String> {
     problems
 }
 
-/// A section of the guarantees is a promise: a row of docs/testing.md links to it and names tests.
+/// Each section of the guarantees is a promise. A row of docs/testing.md must link to it and name tests.
 fn promises_without_a_test(tree: &Tree) -> Vec<String> {
     let guarantees = tree.text(GUARANTEES).unwrap_or_default();
     let testing = tree.text(TESTING).unwrap_or_default();

@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, fs, process::Command};
 pub struct Tree(BTreeMap<String, String>);
 
 impl Tree {
-    /// Files that git knows or would add. The rest, such as build outputs, are not read.
+    /// Reads the files that git tracks or would add, but no build outputs.
     pub fn read() -> Self {
         let listed = Command::new("git")
             .args(["ls-files", "--cached", "--others", "--exclude-standard"])
@@ -44,7 +44,7 @@ impl Tree {
             .map(|(path, text)| (path.as_str(), text.as_str()))
     }
 
-    /// Pages: README.md and its neighbours, docs/ and .github/. Each other folder keeps its own.
+    /// The pages: README.md and its neighbours, docs/ and .github/. Pages of other folders are not checked.
     pub fn pages(&self) -> impl Iterator<Item = (&str, &str)> {
         self.files().filter(|(path, _)| {
             path.ends_with(".md")

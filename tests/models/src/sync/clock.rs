@@ -1,4 +1,4 @@
-//! A clock that stands still until a model moves it, and the timers of one model.
+//! A clock that only the model moves, and its timers.
 
 use std::{
     pin::{Pin, pin},
@@ -17,7 +17,7 @@ loom::lazy_static! {
 
 /// The time of a model.
 pub(crate) struct Clock {
-    /// Where the time begins, which no decision depends on.
+    /// An arbitrary start: no decision depends on it.
     begun: Instant,
     state: Mutex<State>,
 }
@@ -39,12 +39,12 @@ impl Clock {
         }
     }
 
-    /// The clock of the model that runs.
+    /// The clock of the running model.
     pub(crate) fn get() -> Arc<Self> {
         CLOCK.clone()
     }
 
-    /// So many seconds after the beginning.
+    /// The time `seconds` after the start.
     pub(crate) fn at(&self, seconds: u64) -> Instant {
         self.begun + Duration::from_secs(seconds)
     }
@@ -53,7 +53,7 @@ impl Clock {
         lock(&self.state).now
     }
 
-    /// Lets the time pass until then.
+    /// Moves the clock to `now`, and wakes the due timers.
     pub(crate) fn advance(&self, now: Instant) {
         let mut state = lock(&self.state);
         state.now = now;
@@ -67,7 +67,7 @@ impl Clock {
     }
 }
 
-/// As tokio's: the future comes first.
+/// As tokio's `timeout_at`: polls the future before the timer.
 pub(crate) async fn timeout_at<F: Future>(at: Instant, future: F) -> Result<F::Output, ()> {
     let mut future = pin!(future);
     std::future::poll_fn(move |context| {

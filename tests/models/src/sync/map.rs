@@ -1,10 +1,10 @@
-//! `dashmap::DashMap` with one shard, and of its methods those that are used.
+//! `dashmap::DashMap` with one shard and the methods that the crate uses.
 
 use std::{collections::HashMap, hash::Hash, marker::PhantomData, ops::Deref};
 
 use super::{Mutex, MutexGuard, lock};
 
-/// Its values are cheap to clone.
+/// `get` and `iter` clone the values, which are cheap to clone.
 pub(crate) struct DashMap<K, V, S> {
     shard: Mutex<HashMap<K, V>>,
     hasher: PhantomData<S>,
@@ -51,7 +51,7 @@ impl<K: Eq + Hash, V, S> DashMap<K, V, S> {
     }
 }
 
-/// What an iteration finds.
+/// A cloned value.
 pub(crate) struct Found<V>(V);
 
 impl<V> Deref for Found<V> {
@@ -62,7 +62,7 @@ impl<V> Deref for Found<V> {
     }
 }
 
-/// A place in the map, which is locked.
+/// An entry of the map. It keeps the shard locked.
 pub(crate) struct Entry<'a, K, V> {
     shard: MutexGuard<'a, HashMap<K, V>>,
     key: K,
@@ -75,7 +75,7 @@ impl<'a, K: Eq + Hash + Clone, V> Entry<'a, K, V> {
     }
 }
 
-/// A value in the map, which is locked.
+/// A value of the map. It keeps the shard locked.
 pub(crate) struct RefMut<'a, K, V>(Entry<'a, K, V>);
 
 impl<K: Eq + Hash, V> Deref for RefMut<'_, K, V> {

@@ -1,4 +1,4 @@
-//! `tokio::sync::Notify` as its documentation describes it.
+//! `tokio::sync::Notify`, by its documentation.
 
 use std::{
     collections::VecDeque,
@@ -16,7 +16,7 @@ pub(crate) struct Notify(Mutex<State>);
 struct State {
     permit: bool,
     waiters: VecDeque<(u64, Waker)>,
-    /// Waiters that are notified, and have not been polled since.
+    /// Waiters that were notified and not polled since.
     notified: Vec<u64>,
     ids: u64,
 }
@@ -63,10 +63,10 @@ impl Notify {
     }
 }
 
-/// Completes with a permit, or when it is notified. Dropped after that, it passes the notification on.
+/// Completes with a permit, or when it is notified. Its drop passes an unused notification on.
 pub(crate) struct Notified<'a> {
     notify: &'a Notify,
-    /// Of a waiter.
+    /// The number of the waiter, after its first poll.
     id: Option<u64>,
 }
 

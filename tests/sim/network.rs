@@ -1,0 +1,158 @@
+//! A network with a switch for each fault, and the clients and waiters that its tests share.
+
+use std::{
+    pin::Pin,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use redisson_lock::{
+    Config, Guard, Lock, LockClient, Owner, Reentrant,
+    test_util::{
+        InMemoryRedis,
+        simulation::{Delivering, Ending, Executed, Fate, Faults, Frame},
+    },
+};
+use tokio::time::{Instant, timeout};
+
+pub const LEASE: Duration = Duration::from_secs(30);
+pub const SHORT: Duration = Duration::from_secs(1);
+/// The most time that an undisturbed task needs to acquire a free lock.
+pub const SOON: Duration = Duration::from_millis(50);
+pub const NEVER: Duration = Duration::from_secs(3_600);
+
+#[derive(Clone, Default)]
+pub struct Network(pub Arc<Switches>);
+
+/// The faults, all off at first, and counters of what was sent.
+#[derive(Default)]
+pub struct Switches {
+    /// The delay of each command, and of each answer, in milliseconds.
+    pub delay: AtomicU64,
+    /// A further delay of each answer, in milliseconds.
+    pub answers: AtomicU64,
+    /// The answer to the n-th script from now on is late. Zero: none.
+    pub late_answer: AtomicU32,
+    /// The next n scripts arrive five seconds late, after the end of their connections.
+    pub late: AtomicU32,
+    /// The n-th `CLIENT` command from now on is lost with its connection. Zero: none.
+    pub lost_client: AtomicU32,
+    /// Messages are lost.
+    pub is_mute: AtomicBool,
+    /// The answer to a PING is that of another PING.
+    pub shifts: AtomicBool,
+    /// The network drops these guards when a script is sent.
+    pub dropped: Mutex<Vec<Guard<Reentrant>>>,
+    /// Scripts sent, and scripts executed.
+    pub sent: AtomicU64,
+    pub scripts: AtomicU64,
+    /// The connection that was opened last.
+    pub latest: AtomicU64,
+}
+
+impl Network {
+    fn delay(&self) -> Duration {
+        Duration::from_millis(self.0.delay.load(Relaxed))
+    }
+
+    pub fn scripts(&self) -> u64 {
+        self.0.scripts.load(Relaxed)
+    }
+}
+
+impl Faults for Network {
+    fn sending(&mut self, connection: u64, command: &'static str) -> Fate {
+        self.0.latest.fetch_max(connection, Relaxed);
+        let is_script = command.starts_with("EVAL");
+        self.0.sent.fetch_add(is_script.into(), Relaxed);
+        if is_script {
+            let mut dropped = self
+                .0
+                .dropped
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            dropped.clear();
+        }
+        let left = |late: u32| late.checked_sub(1);
+        if is_script && self.0.late.fetch_update(Relaxed, Relaxed, left).is_ok() {
+            return Fate {
+                delay: Duration::from_secs(5),
+                ending: Some(Ending::Unheard),
+            };
+        }
+        let lost = &self.0.lost_client;
+        let before = |left: u32| left.checked_sub(1);
+        let is_lost = command == "CLIENT" && lost.fetch_update(Relaxed, Relaxed, before) == Ok(1);
+        Fate {
+            delay: self.delay(),
+            ending: is_lost.then_some(Ending::Unsent),
+        }
+    }
+
+    fn answering(&mut self, _connection: u64) -> Duration {
+        let late = self.0.late_answer.compare_exchange(1, 0, Relaxed, Relaxed);
+        let extra = match late {
+            Ok(_) => 100,
+            Err(_) => self.0.answers.load(Relaxed),
+        };
+        self.delay() + Duration::from_millis(extra)
+    }
+
+    fn answer(&mut self, command: &'static str, answer: Frame) -> Frame {
+        match command == "PING" && self.0.shifts.load(Relaxed) {
+            true => Frame::Text("another".into()),
+            false => answer,
+        }
+    }
+
+    fn delivering(&mut self, _connection: u64) -> Delivering {
+        match self.0.is_mute.load(Relaxed) {
+            true => Delivering::Never,
+            false => Delivering::After(Duration::ZERO),
+        }
+    }
+
+    fn executed(&mut self, executed: &Executed<'_>) {
+        if executed.command.starts_with("EVAL") {
+            self.0.scripts.fetch_add(1, Relaxed);
+            let before = |left: u32| (left > 1).then(|| left - 1);
+            let _ = self.0.late_answer.fetch_update(Relaxed, Relaxed, before);
+        }
+    }
+}
+
+/// A server, and its network.
+pub fn server() -> (InMemoryRedis, Network) {
+    let (server, network) = (InMemoryRedis::new(), Network::default());
+    server.set_faults(network.clone());
+    (server, network)
+}
+
+/// A client that does not poll: only messages and the ends of leases wake its waiters.
+pub async fn client(server: &InMemoryRedis) -> LockClient {
+    let config = Config::default().with_poll_floor(NEVER);
+    server.client_with(config).await.expect("the server is up")
+}
+
+/// Polls `future` until it waits for the server or for a wake-up, but not until its next poll of the server.
+pub async fn parked<F: Future + ?Sized>(future: &mut Pin<Box<F>>) {
+    let soon = Duration::from_millis(10);
+    assert!(timeout(soon, future).await.is_err(), "it has ended");
+}
+
+/// A lock per task of the client, each with an owner of its own.
+pub fn of_each<const N: usize>(client: &LockClient) -> [Lock<Reentrant>; N] {
+    [(); N].map(|()| client.reentrant_lock("a").owned_by(&Owner::new()))
+}
+
+/// A task that acquires the lock, and returns the time and the guard.
+pub fn waiter(client: &LockClient) -> tokio::task::JoinHandle<(Instant, Guard<Reentrant>)> {
+    let lock = client.reentrant_lock("a").owned_by(&Owner::new());
+    tokio::spawn(async move {
+        let guard = lock.lock().await.expect("the lock is had");
+        (Instant::now(), guard)
+    })
+}
