@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redisson_lock::probe::{Asked, Frame};
+use redisson_lock::probe::{Frame, ProbedNode};
 use serde_json::{Value, json};
 
 use crate::{
@@ -210,7 +210,7 @@ fn lease(answer: &Frame) -> Option<Duration> {
 
 /// Reads the data at `keys` of one server. Omits auxiliary keys of locks, and keys that expire meanwhile.
 pub async fn read(
-    asked: &mut Asked,
+    asked: &mut ProbedNode,
     keys: Vec<Vec<u8>>,
     is_cluster: bool,
 ) -> Result<Vec<Entry>, Failure> {
@@ -223,7 +223,7 @@ pub async fn read(
     Ok(entries)
 }
 
-async fn at_keys(asked: &mut Asked, keys: Vec<Vec<u8>>) -> Result<Vec<Entry>, Failure> {
+async fn at_keys(asked: &mut ProbedNode, keys: Vec<Vec<u8>>) -> Result<Vec<Entry>, Failure> {
     let types = keys.iter().map(|key| ("TYPE", vec![key.clone()]));
     let types = asked.ask_all(types.collect()).await?;
     let mut commands = Commands::new();
@@ -366,7 +366,7 @@ impl Entry {
 
 /// Adds the data of auxiliary keys and channels: queues, counters, markers of readers, and subscribed clients.
 pub async fn around(
-    asked: &mut Asked,
+    asked: &mut ProbedNode,
     entries: &mut [Entry],
     is_cluster: bool,
 ) -> Result<(), Failure> {

@@ -1,6 +1,6 @@
 //! The servers that a URL names, and helpers that read their answers.
 
-use redisson_lock::probe::{Address, Asked, Frame, Probe, SetUp};
+use redisson_lock::probe::{Address, Frame, Probe, ProbedNode, SetUp};
 
 use redisson_lock::{LockClient, LockClientBuilder};
 
@@ -50,7 +50,7 @@ pub type Commands = Vec<(&'static str, Vec<Vec<u8>>)>;
 
 /// Connections to the masters that have the keys.
 pub struct Fleet {
-    pub masters: Vec<Asked>,
+    pub masters: Vec<ProbedNode>,
     pub is_cluster: bool,
 }
 
@@ -96,7 +96,7 @@ impl Fleet {
 }
 
 /// The nodes of a cluster as one node lists them.
-pub async fn nodes(asked: &mut Asked) -> Result<Vec<Listed>, Failure> {
+pub async fn nodes(asked: &mut ProbedNode) -> Result<Vec<Listed>, Failure> {
     let answer = asked.ask("CLUSTER", &["NODES"]).await?;
     let text = text(&good(answer)?).unwrap_or_default();
     let host = asked.host().unwrap_or_default().to_owned();

@@ -271,7 +271,7 @@ async fn shutdown_reports_each_sharing_reader_with_one_hold() {
     let third = reader(&client).lock().await.unwrap();
     let report = client.shutdown().await;
     let holds: Vec<u32> = report.unreleased.iter().map(|left| left.holds).collect();
-    assert!(holds.iter().all(|holds| *holds == 1), "{holds:?}");
+    assert_eq!(holds, [1, 1, 1]);
     drop((one, other, third));
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use redisson_lock::probe::{Asked, Probe, SetUp};
+use redisson_lock::probe::{Probe, ProbedNode, SetUp};
 
 use super::Findings;
 use crate::{
@@ -160,7 +160,7 @@ fn is_about(title: &str, set_up: &SetUp) -> bool {
 
 pub async fn look(
     probe: &Probe,
-    asked: &mut Asked,
+    asked: &mut ProbedNode,
     name: &str,
     kinds: &[Kind],
     findings: &mut Findings,

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use redisson_lock::probe::{Asked, Probe, SetUp};
+use redisson_lock::probe::{Probe, ProbedNode, SetUp};
 
 use super::Findings;
 use crate::{
@@ -33,7 +33,7 @@ fn whole(info: &Info, field: &str) -> u64 {
 }
 
 /// The value of a setting, if the user may read it.
-pub async fn setting(asked: &mut Asked, name: &str) -> Result<Option<String>, Failure> {
+pub async fn setting(asked: &mut ProbedNode, name: &str) -> Result<Option<String>, Failure> {
     let answer = asked.ask("CONFIG", &["GET", name]).await?;
     Ok(pairs(&answer).into_iter().next().map(|(_, value)| value))
 }
@@ -41,7 +41,7 @@ pub async fn setting(asked: &mut Asked, name: &str) -> Result<Option<String>, Fa
 /// Checks a master and its replicas.
 pub async fn look(
     probe: &Probe,
-    asked: &mut Asked,
+    asked: &mut ProbedNode,
     findings: &mut Findings,
     clocks: &mut Clocks,
 ) -> Result<(), Failure> {
@@ -171,7 +171,7 @@ async fn persistence(
     probe: &Probe,
     place: &str,
     info: &Info,
-    asked: &mut Asked,
+    asked: &mut ProbedNode,
     findings: &mut Findings,
 ) -> Result<(), Failure> {
     if info
@@ -288,7 +288,7 @@ fn replicas(
     addresses
 }
 
-async fn idle(place: &str, asked: &mut Asked, findings: &mut Findings) -> Result<(), Failure> {
+async fn idle(place: &str, asked: &mut ProbedNode, findings: &mut Findings) -> Result<(), Failure> {
     let timeout = setting(asked, "timeout").await?;
     if let Some(seconds) = timeout.and_then(|timeout| timeout.parse::<u64>().ok())
         && (1..=10).contains(&seconds)
@@ -310,7 +310,7 @@ pub struct Clocks {
 }
 
 impl Clocks {
-    async fn read(&mut self, asked: &mut Asked) -> Result<(), Failure> {
+    async fn read(&mut self, asked: &mut ProbedNode) -> Result<(), Failure> {
         let sent = Instant::now();
         let answer = asked.ask("TIME", &[] as &[&str]).await?;
         // The middle of the round trip is the best estimate of the time of the answer.

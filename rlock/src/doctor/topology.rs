@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use redisson_lock::{
     Config,
-    probe::{Address, Asked, Probe},
+    probe::{Address, Probe, ProbedNode},
 };
 
 use super::{Findings, server::setting};
@@ -211,7 +211,7 @@ pub async fn cluster(
 }
 
 /// The number of slots of each node, as `master` reports it.
-async fn view(master: &mut Asked) -> Result<Vec<(String, u32)>, Failure> {
+async fn view(master: &mut ProbedNode) -> Result<Vec<(String, u32)>, Failure> {
     let mut view: Vec<_> = nodes(master)
         .await?
         .into_iter()

@@ -33,7 +33,7 @@ struct Screen {
 }
 
 /// The action that a key requests.
-enum Asked {
+enum Command {
     Quit,
     Redraw,
 }
@@ -77,8 +77,8 @@ async fn keep(
         tokio::select! {
             signal = signals.ending() => return Ok(Done::Code(signals::code(signal.as_raw()))),
             event = events.recv() => match event.map(|event| screen.takes(&event)) {
-                None | Some(Some(Asked::Quit)) => return Ok(Done::Code(0)),
-                Some(Some(Asked::Redraw) | None) => {}
+                None | Some(Some(Command::Quit)) => return Ok(Done::Code(0)),
+                Some(Some(Command::Redraw) | None) => {}
             },
             look = looks.recv() => match look {
                 Some(look) => screen.take(look.locks)?,
@@ -118,9 +118,9 @@ impl Screen {
         Ok(())
     }
 
-    fn takes(&mut self, event: &Event) -> Option<Asked> {
+    fn takes(&mut self, event: &Event) -> Option<Command> {
         let Event::Key(key) = event else {
-            return Some(Asked::Redraw);
+            return Some(Command::Redraw);
         };
         if key.kind == KeyEventKind::Release {
             return None;
@@ -128,8 +128,8 @@ impl Screen {
         let is_control = key.modifiers.contains(KeyModifiers::CONTROL);
         let by = |rows: isize| self.first_row.saturating_add_signed(rows);
         match key.code {
-            KeyCode::Char('q') | KeyCode::Esc => return Some(Asked::Quit),
-            KeyCode::Char('c') if is_control => return Some(Asked::Quit),
+            KeyCode::Char('q') | KeyCode::Esc => return Some(Command::Quit),
+            KeyCode::Char('c') if is_control => return Some(Command::Quit),
             KeyCode::Up => self.first_row = by(-1),
             KeyCode::Down => self.first_row = by(1),
             KeyCode::PageUp => self.first_row = by(-10),
@@ -137,7 +137,7 @@ impl Screen {
             KeyCode::Home => self.first_row = 0,
             _ => return None,
         }
-        Some(Asked::Redraw)
+        Some(Command::Redraw)
     }
 
     fn coloured(&self, colour: Color) -> Style {
