@@ -7,7 +7,8 @@
 # With --check: only prints the patches that do not apply to the working tree.
 #
 # A bug in a script needs no build: the simulator reads the changed file when it starts (scripts_at_run_time.diff). The first 500
-# histories run before the single tests, because their number shows how hidden a bug is. The remaining histories run last.
+# histories run before the single tests, because their number shows how hidden a bug is. The remaining histories follow. The
+# library's unit tests run last, because each bug costs a build of them.
 #
 # Environment
 #   MUTANT_HISTORIES  the most histories per bug (20000)
@@ -64,10 +65,11 @@ restore() {
   done
 }
 
+# Prints the program of the tests $@.
 build() {
-  (cd "$tree" && "${CARGO:-cargo}" test --quiet --locked "${profile[@]}" --features test-util --test sim --no-run \
+  (cd "$tree" && "${CARGO:-cargo}" test --quiet --locked "${profile[@]}" --features test-util "$@" --no-run \
     --target-dir "$here/build" --message-format json-render-diagnostics 2>"$here/build.log") |
-    sed -n 's/.*"executable":"\([^"]*\/sim-[^"]*\)".*/\1/p' | tail -1
+    sed -n 's/.*"executable":"\([^"]*\)".*/\1/p' | tail -1
 }
 
 # Plays the histories $2 to $3. The last line that begins with BROKEN names the broken rule.
@@ -80,6 +82,17 @@ play() {
 test_singly() {
   (cd "$tree" && timeout -k 5 "$seconds" "$1" --skip histories_keep_the_rules --skip a_seed_gives --skip differential::) \
     >"$here/play.log" 2>&1
+}
+
+# Runs the library's unit tests. No unit test runs a script.
+test_units() {
+  local units
+  units=$(build --lib) && [[ -n $units ]] || return 0
+  (cd "$tree" && timeout -k 5 "$seconds" "$units") >"$here/play.log" 2>&1
+}
+
+failed_test() {
+  sed -n 's/^test \(.*\) \.\.\. FAILED$/\1/p' "$here/play.log" | head -1
 }
 
 # Prints the result of the last run of histories, which ended with the exit status $2.
@@ -120,13 +133,13 @@ for patch in "$source"/tests/sim/mutants/*.patch; do
     cp "$tree/$script" "$here/after.lua"
     LUA_BEFORE=$source/$script LUA_AFTER=$here/after.lua
     restore
-    if [[ -z $clean ]] && program=$(build) && [[ -n $program ]]; then
+    if [[ -z $clean ]] && program=$(build --test sim) && [[ -n $program ]]; then
       clean=$here/clean
       cp "$program" "$clean"
     fi
     program=$clean
   else
-    program=$(build)
+    program=$(build --test sim)
     if [[ -n $program ]]; then
       # The build of another working tree may replace the program in the same folder.
       cp "$program" "$here/changed"
@@ -140,9 +153,11 @@ for patch in "$source"/tests/sim/mutants/*.patch; do
   elif play "$program" 1 "$first"; status=$?; [[ $status -ne 0 ]]; then
     verdict "$name" "$status"
   elif ! test_singly "$program"; then
-    row "$name" found - - "test $(sed -n 's/^test \(.*\) \.\.\. FAILED$/\1/p' "$here/play.log" | head -1)"
+    row "$name" found - - "test $(failed_test)"
   elif [[ $most -gt $first ]] && { play "$program" "$((first + 1))" "$most"; status=$?; [[ $status -ne 0 ]]; }; then
     verdict "$name" "$status"
+  elif [[ -z $script ]] && ! test_units; then
+    row "$name" found - - "unit test $(failed_test)"
   else
     row "$name" SURVIVED - "$most" "$(head -1 "$patch")"
     failed=1

@@ -282,9 +282,7 @@ impl Topology {
         let mut turn = None;
         let mut hops = 0;
         loop {
-            let asking = turn.take();
-            let is_asking = asking.is_some();
-            let (asked, answered) = match asking {
+            let (asked, answered) = match turn.take() {
                 None => self.run(slot, script, &operations, durability).await?,
                 Some(turn) => {
                     self.run_asking(turn, script, &operations, durability)
@@ -305,8 +303,6 @@ impl Topology {
                 (Some(Redirection::Moved(address)), _) if hops < MOST_HOPS => {
                     self.moved(slot, &address);
                 }
-                // A node that has only some keys of the slot does not know where the rest are. Its owner does.
-                (Some(Redirection::Ask(_)), _) if hops < MOST_HOPS && is_asking => {}
                 // A redirection is outdated if the slot has returned and leaves again: the target would not know the keys that
                 // the owner has. The owner is therefore asked once more when the connection to the target is open.
                 (Some(Redirection::Ask(address)), _) if hops < MOST_HOPS => {
