@@ -9,9 +9,8 @@ local function expire_new(key, lease)
   end
 end
 
--- Extends the expiry of a key to `lease`, if its `remaining` time is shorter.
+-- Extends the expiry of a key to `lease`, unless its `remaining` time is longer. Always writes: WAIT counts the last write of its
+-- connection, so replicas would seem to have what another connection has written meanwhile.
 local function prolong(key, lease, remaining)
-  if tonumber(lease) > remaining then
-    call('PEXPIRE', key, lease)
-  end
+  call('PEXPIRE', key, math.max(lease, remaining))
 end

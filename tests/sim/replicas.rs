@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use redisson_lock::{
-    Config, Durability, Error, LockClient, Owner, test_util::simulation::Replicated,
+    Config, Durability, DynLock, Error, LockClient, Owner, test_util::simulation::Replicated,
 };
 use tokio::time::{Instant, sleep};
 
@@ -28,6 +28,32 @@ async fn an_inner_release_extends_the_outer_lease_only_without_replication() {
         sleep(LEASE / 2).await;
         inner.unlock().await.unwrap();
         assert_eq!(outer.valid_until() > before, prolongs, "{durability:?}");
+    }
+}
+
+/// The server has a longer lease already, so the renewal has nothing to extend. The last write of its connection has been
+/// acknowledged; what another connection wrote since may not have been.
+#[tokio::test(start_paused = true)]
+async fn renewal_without_effect_waits_for_replicas() {
+    let world = Replicated::new(1);
+    let client = client(&world, Durability::All).await;
+    let locks: [DynLock; 4] = [
+        client.reentrant_lock("plain").into_dyn(),
+        client.simple_lock("simple").into_dyn(),
+        client.read_write_lock("read").read().clone().into_dyn(),
+        client.read_write_lock("write").write().clone().into_dyn(),
+    ];
+    let mut guards = Vec::new();
+    for lock in locks {
+        guards.push(lock.with_lease(LEASE).lock().await.unwrap());
+    }
+    world.set_lag(LEASE);
+    for guard in guards {
+        let extended = guard.extend(LEASE / 2).await;
+        assert!(
+            matches!(extended, Err(Error::Replication { .. })),
+            "{guard:?}: {extended:?}"
+        );
     }
 }
 

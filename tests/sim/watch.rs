@@ -58,8 +58,6 @@ struct State {
     counts: HashMap<Spot, Count>,
     /// Names, a bit for each, whose locks a failover may have lost, and until when a guard may not know of it.
     lost: Vec<(u32, Duration)>,
-    /// Until when a replaced master may have granted leases that its successor does not have.
-    split_until: Duration,
 }
 
 /// The holds of an owner, according to the replies that it got.
@@ -182,12 +180,9 @@ impl Watch {
                 let counts = state.counts.iter_mut();
                 let touched = counts.filter(|(other, _)| other.names & spot.names != 0);
                 touched.for_each(|(_, count)| count.is_unsure = true);
-                let until = event.at + self.profile.watchdog_lease;
-                if !matches!(event.what, What::Promoted) {
-                    state.split_until = until;
-                }
                 if self.profile.weather == Weather::Losses {
                     // A holder learns of the loss when its client reaches the new master, or when its validity ends.
+                    let until = event.at + self.profile.watchdog_lease;
                     state.lost.push((spot.names, until));
                 }
             }
@@ -223,10 +218,6 @@ impl Watch {
             }
             What::Enters { until, .. } | What::Valid { until, .. } => {
                 let longest = state.longest.get(&spot).copied();
-                // A replica that still follows a replaced master acknowledges its renewals, which are lost all the same.
-                if event.at < state.split_until {
-                    return None;
-                }
                 self.check_validity(event, until, longest)
             }
             _ => None,
