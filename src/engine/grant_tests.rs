@@ -44,10 +44,20 @@ fn try_grant_to(
     tenure: Option<Arc<Tenure>>,
     sent: Instant,
 ) -> Result<Granted, Option<Arc<Tenure>>> {
-    let spec = spec();
-    let local = owners.local(&spec);
+    try_grant_of(&spec(), owner, owners, entry, tenure, sent)
+}
+
+fn try_grant_of(
+    spec: &Arc<LockSpec>,
+    owner: Owner,
+    owners: &OwnerTable,
+    entry: &OwnerEntryRef,
+    tenure: Option<Arc<Tenure>>,
+    sent: Instant,
+) -> Result<Granted, Option<Arc<Tenure>>> {
+    let local = owners.local(spec);
     let grant = Grant {
-        spec: &spec,
+        spec,
         owner,
         local: local.as_ref(),
         readers: None,
@@ -121,6 +131,35 @@ fn a_grant_under_a_lent_field_is_of_the_owner_that_asked() {
     let (inner, ..) = granted.unwrap_or_else(|_| panic!("nothing is in the way"));
     let holder = inner.local().and_then(|local| local.current());
     assert_eq!(holder.map(|(holder, _)| holder), Some(borrower));
+}
+
+/// A nested read hold begins a tenure under the field of another reader, whose shared tenure has expired meanwhile.
+#[test]
+fn a_reader_that_leaves_a_lent_tenure_does_not_return_to_it() {
+    let spec = Arc::new(crate::Read::PROTOCOL.spec("a".into(), &crate::Config::default()));
+    let owners = OwnerTable::default();
+    let [one, two] = [(); 2].map(|()| OwnerId::new(Uuid::nil(), Owner::new()));
+    let entry = owners.enter(&spec.name, one);
+    let grant_to = |owner: OwnerId, tenure| {
+        let granted = try_grant_of(
+            &spec,
+            owner.owner(),
+            &owners,
+            &entry,
+            tenure,
+            Instant::now(),
+        );
+        let (tenure, id, _) = granted.unwrap_or_else(|_| panic!("nothing is in the way"));
+        (tenure, id)
+    };
+    let (lent, of_two) = grant_to(two, None);
+    assert!(lent.is_lent());
+    let (_, of_one) = grant_to(one, Some(lent.clone()));
+    lent.finish_release(Some(of_one), Instant::now(), 1, None);
+    assert!(entry.reading().is_none(), "the owner would re-enter it");
+    lent.finish_release(Some(of_two), Instant::now(), 0, None);
+    drop((lent, entry));
+    assert!(owners.is_empty());
 }
 
 fn ask(owner: Owner) -> AcquireRequest {

@@ -440,8 +440,8 @@ impl Engine {
             .protocol
             .inspection(reply)
             .map_err(|refusal| refusal_error(&spec.name, refusal))?;
-        // The server does not count the holds of readers that joined.
-        if let Some(tenure) = tenure.filter(|tenure| tenure.is_shared())
+        // The server does not count the holds of readers that joined, and counts all under one field together.
+        if let Some(tenure) = tenure.filter(|tenure| tenure.is_shared() || tenure.is_lent())
             && inspection.holds > 0
         {
             inspection.holds = tenure.count_of(owner);

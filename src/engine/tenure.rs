@@ -239,6 +239,11 @@ impl Tenure {
         self.readers.is_some()
     }
 
+    /// Whether its holds are read holds. A nested one may be under another reader's field without being open to further readers.
+    pub(super) fn is_reading(&self) -> bool {
+        self.local.is_none()
+    }
+
     pub(super) fn count_of(&self, owner: Owner) -> u32 {
         self.hold_set().count_of(owner)
     }
@@ -307,7 +312,7 @@ impl Tenure {
     /// Whether it has holds of an owner other than that of its field.
     pub(super) fn is_lent(&self) -> bool {
         let own = self.entry.key().1.owner();
-        self.is_shared() && self.hold_set().owners().iter().any(|owner| *owner != own)
+        self.is_reading() && self.hold_set().owners().iter().any(|owner| *owner != own)
     }
 
     /// Whether its field belongs to an owner other than `owner`.
@@ -480,7 +485,7 @@ impl Tenure {
             self.telemetry.end(End::Released);
             self.leave_local_lock();
         }
-        if let Some(owner) = owner.filter(|_| self.readers.is_some()) {
+        if let Some(owner) = owner.filter(|_| self.is_reading()) {
             self.detach_reader(owner);
         }
     }
