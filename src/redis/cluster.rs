@@ -12,7 +12,7 @@ mod topology;
 use std::{pin::pin, sync::Arc};
 
 use bytes::Bytes;
-use futures_util::future::try_join_all;
+use futures_util::future::{join_all, try_join_all};
 use tokio::{sync::mpsc, time::timeout};
 
 use super::{
@@ -39,8 +39,8 @@ use crate::{
     },
 };
 use seeds::ANSWER_WAIT;
+use topology::Node;
 pub(super) use topology::Topology;
-use topology::{AskingConn, Node};
 
 /// The most redirections that one call follows.
 const MOST_HOPS: usize = 5;
@@ -241,13 +241,6 @@ enum Redirection {
     Ask(Address),
 }
 
-/// The open connection to the target of an `ASK`.
-struct AskingTurn {
-    address: Address,
-    conn: Arc<AskingConn>,
-    open: Arc<Open>,
-}
-
 impl Redirection {
     /// Reads `MOVED 3999 127.0.0.1:6381` or `ASK ..`. Without a host, the host is that of the answering node.
     fn read(message: &str, asked: &Address) -> Option<Self> {
@@ -278,14 +271,13 @@ impl Topology {
     ) -> Result<Vec<Answered>, CallError> {
         let slot = operations.first().and_then(|parts| parts.first());
         let slot = slot.map_or(0, |key| hash_slot(key));
-        let mut prepared: Option<AskingTurn> = None;
-        let mut turn = None;
+        let mut target = None;
         let mut hops = 0;
         loop {
-            let (asked, answered) = match turn.take() {
+            let (asked, answered) = match target.take() {
                 None => self.run(slot, script, &operations, durability).await?,
-                Some(turn) => {
-                    self.run_asking(turn, script, &operations, durability)
+                Some(address) => {
+                    self.run_asking(slot, address, script, &operations, durability)
                         .await?
                 }
             };
@@ -293,21 +285,9 @@ impl Topology {
             let redirection = message
                 .as_deref()
                 .and_then(|message| Redirection::read(message, &asked));
-            match (redirection, prepared.take()) {
-                (Some(Redirection::Ask(address)), Some(prepared))
-                    if prepared.address == address =>
-                {
-                    turn = Some(prepared);
-                    continue;
-                }
-                (Some(Redirection::Moved(address)), _) if hops < MOST_HOPS => {
-                    self.moved(slot, &address);
-                }
-                // A redirection is outdated if the slot has returned and leaves again: the target would not know the keys that
-                // the owner has. The owner is therefore asked once more when the connection to the target is open.
-                (Some(Redirection::Ask(address)), _) if hops < MOST_HOPS => {
-                    prepared = Some(self.asking_turn(address).await?);
-                }
+            match redirection {
+                Some(Redirection::Moved(address)) if hops < MOST_HOPS => self.moved(slot, &address),
+                Some(Redirection::Ask(address)) if hops < MOST_HOPS => target = Some(address),
                 _ => {
                     if message.is_some() {
                         self.request_refresh();
@@ -362,40 +342,35 @@ impl Topology {
         }
     }
 
-    /// Opens the connection to the target of an `ASK`.
-    async fn asking_turn(&self, address: Address) -> Result<AskingTurn, CallError> {
-        let Some(conn) = self.asking_conn(&address) else {
-            let message = "ASK: the redirections name more nodes than a cluster has".into();
-            return Err(CallError::Refused(Refusal::Transient { message }));
-        };
-        conn.is_used();
-        let Ok(open) = timeout(ANSWER_WAIT, conn.line.opened()).await else {
-            let message = format!("ASK: no connection to {}:{}", address.0, address.1);
-            return Err(CallError::Refused(Refusal::Transient { message }));
-        };
-        let open = open?;
-        Ok(AskingTurn {
-            address,
-            conn,
-            open,
-        })
-    }
-
     /// Runs operations at a node that has received some keys of a slot, but not yet the slot.
     async fn run_asking(
         &self,
-        turn: AskingTurn,
+        slot: HashSlot,
+        address: Address,
         script: &'static Script,
         operations: &[Operation],
         durability: Durability,
     ) -> Result<(Address, Answered<Frame>), CallError> {
-        let AskingTurn {
-            address,
-            conn,
-            open,
-        } = turn;
-        let _op_lock = conn.op_lock.lock().await;
+        let refused = |message: String| CallError::Refused(Refusal::Transient { message });
+        let (host, port) = &address;
+        let Some(conn) = self.asking_conn(&address) else {
+            let message = "ASK: the redirections name more nodes than a cluster has";
+            return Err(refused(message.into()));
+        };
+        let op_lock = conn.op_lock.lock().await;
         conn.is_used();
+        let Ok(open) = timeout(ANSWER_WAIT, conn.line.opened()).await else {
+            return Err(refused(format!("ASK: no connection to {host}:{port}")));
+        };
+        let open = open?;
+        let redirects = self.owner_redirects(slot, &address, script.keys(operations));
+        if timeout(ANSWER_WAIT, redirects).await != Ok(true) {
+            let message = "TRYAGAIN some keys may be at the node that the slot leaves";
+            return Err(refused(message.into()));
+        }
+        if open.has_ended() {
+            return Err(refused(format!("ASK: no connection to {host}:{port}")));
+        }
         // Sends the text: after a NOSCRIPT, another ASKING would be needed.
         let text = script.text_arriving(self.publishing);
         let (key, rest) = script.arriving(operations);
@@ -414,13 +389,43 @@ impl Topology {
                 acknowledged,
             })
         };
-        match answered.await {
+        let answered = answered.await;
+        drop(op_lock);
+        match answered {
             Ok(answered) => Ok((address, answered)),
             Err(reason) => {
                 let _ = timeout(ANSWER_WAIT, conn.line.replaced(&open)).await;
                 Err(CallError::Unanswered { reason })
             }
         }
+    }
+
+    /// Whether the owner of the slot has none of these keys, and redirects to this node for each.
+    ///
+    /// An `ASK` may be old: the slot may have arrived at the node, returned, and begun to leave again. The node would then grant
+    /// a lock whose key the owner has. Servers before Redis 7 send an `ASK` although they have some of a script's keys.
+    async fn owner_redirects(
+        &self,
+        slot: HashSlot,
+        address: &Address,
+        keys: impl Iterator<Item = &Bytes>,
+    ) -> bool {
+        let Ok((node, open)) = self.opened(slot).await else {
+            return false;
+        };
+        let asked = keys.map(|key| open.send("PTTL", vec![key.clone()]));
+        let answers = join_all(asked).await;
+        let redirects = |answer: &Frame| {
+            frame::error(answer).is_some_and(|message| {
+                let redirection = Redirection::read(&message, &node.announced);
+                // A user without the right to PTTL cannot ask.
+                redirection == Some(Redirection::Ask(address.clone()))
+                    || message.starts_with("NOPERM")
+            })
+        };
+        answers
+            .iter()
+            .all(|answer| answer.as_ref().is_ok_and(redirects))
     }
 
     /// The connection to the owner of `slot`, once there is one.

@@ -235,6 +235,10 @@ impl Open {
         self.traffic.sent()
     }
 
+    pub(super) fn has_ended(&self) -> bool {
+        self.ended.is_cancelled()
+    }
+
     /// Completes when the connection has ended.
     pub(super) async fn ended(&self) {
         self.ended.cancelled().await;
