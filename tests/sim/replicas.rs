@@ -57,6 +57,39 @@ async fn renewal_without_effect_waits_for_replicas() {
     }
 }
 
+/// The server executes the renewals, and no replica has them.
+#[tokio::test(start_paused = true)]
+async fn renewal_that_too_few_replicas_have_extends_no_validity() {
+    let world = Replicated::new(1);
+    let client = client(&world, Durability::All).await;
+    let guard = client.reentrant_lock("a").lock().await.unwrap();
+    let until = guard.valid_until();
+    world.set_lag(2 * LEASE);
+    sleep(LEASE / 2).await;
+    let kept = world.remaining_lease("a").unwrap();
+    assert!(
+        kept > until - Instant::now().into_std() + LEASE / 6,
+        "not renewed: {kept:?}"
+    );
+    assert_eq!(guard.valid_until(), until);
+}
+
+/// The first sending of the script executes nothing, so the `WAIT` behind it counts replicas that have the writes before.
+#[tokio::test(start_paused = true)]
+async fn acquisition_by_a_forgotten_script_waits_for_replicas() {
+    let world = Replicated::new(1);
+    let client = client(&world, Durability::All).await;
+    let lock = client.reentrant_lock("a");
+    lock.lock().await.unwrap().unlock().await.unwrap();
+    world.set_lag(LEASE);
+    world.forget_scripts();
+    let acquired = lock.lock().await;
+    assert!(
+        matches!(acquired, Err(Error::Replication { .. })),
+        "{acquired:?}"
+    );
+}
+
 /// A replaced master that only clients can reach still grants locks. A client leaves it when a sentinel names the new one.
 #[tokio::test(start_paused = true)]
 async fn client_leaves_a_replaced_master_that_still_answers() {
