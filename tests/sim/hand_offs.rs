@@ -233,3 +233,58 @@ async fn lost_echo_is_not_awaited_without_end() {
     assert!(released.elapsed() < SOON, "{:?}", released.elapsed());
     drop(guard);
 }
+
+/// The watchdog renews a hold that was handed off, like any other.
+#[tokio::test(start_paused = true)]
+async fn handed_off_hold_is_renewed() {
+    let (server, network) = server();
+    let client = client(&server).await;
+    let [one, two] = of_each(&client);
+    let first = one.lock().await.unwrap();
+    let second = tokio::spawn(async move { two.lock().await });
+    sleep(Duration::from_millis(1)).await;
+    let before = network.scripts();
+    first.unlock().await.unwrap();
+    let second = second.await.unwrap().unwrap();
+    assert_eq!(network.scripts(), before, "the lock was not handed off");
+    server.advance(2 * LEASE).await;
+    assert!(!second.is_lost());
+    assert_eq!(server.holders("a").len(), 1);
+}
+
+/// The lock is handed off while the request that forces it open is on its way. The report of the loss goes to the new holder.
+#[tokio::test(start_paused = true)]
+async fn forced_release_ends_a_hold_that_was_handed_off_meanwhile() {
+    let (server, network) = server();
+    let config = Config::default().with_local_hand_off(SHORT);
+    let client = server.client_with(config).await.unwrap();
+    let [one, two] = of_each(&client);
+    let first = one.lock().await.unwrap();
+    let second = tokio::spawn(async move { two.lock().await });
+    sleep(SOON).await;
+    network.0.delay.store(10, Relaxed);
+    let (forced, second) = tokio::join!(one.force_unlock(), async {
+        sleep(Duration::from_millis(1)).await;
+        first.unlock().await.unwrap();
+        second.await.unwrap().unwrap()
+    });
+    assert!(forced.unwrap());
+    assert!(second.is_lost());
+}
+
+/// The server answers no task for the `outage_wait`. All that have waited as long fail together, not one after the other.
+#[tokio::test(start_paused = true)]
+async fn outage_ends_all_waits_of_the_local_queue() {
+    let (server, _) = server();
+    let client = client(&server).await;
+    let locks: [_; 5] = of_each(&client);
+    server.stop();
+    let began = Instant::now();
+    let waiting = locks.map(|lock| tokio::spawn(async move { lock.lock().await.map(drop) }));
+    for waiting in waiting {
+        let told = waiting.await.unwrap();
+        assert!(matches!(told, Err(Error::Unavailable { .. })), "{told:?}");
+    }
+    let limit = Config::default().outage_wait + Config::default().command_wait;
+    assert!(began.elapsed() <= limit, "{:?}", began.elapsed());
+}
