@@ -120,7 +120,7 @@ fn lock_that_another_client_has_is_known_to_be_taken_until_something_else_is_hea
 }
 
 #[test]
-fn lock_passes_in_order_until_the_row_is_over() {
+fn lock_is_handed_off_in_order_within_the_window() {
     let (lock, now) = (Lock::default(), Instant::now());
     let owner = Owner::new();
     let first = ask(&lock, owner);
@@ -165,7 +165,7 @@ fn the_asker_is_not_overtaken_by_waiters() {
 }
 
 #[test]
-fn grant_beside_another_owners_row_is_refused_unless_that_is_over() {
+fn grant_beside_another_owner_is_refused_while_that_owner_holds() {
     let (lock, now) = (Lock::default(), Instant::now());
     let (one, two) = (Owner::new(), Owner::new());
     grant(&lock, one, 1, now).unwrap();
