@@ -107,3 +107,22 @@ async fn a_lock_unlocked_at_the_very_end_of_its_lease_is_free() {
         assert_eq!(server.holders("a"), []);
     }
 }
+
+/// A write hold has ended by its client's clock, and the server keeps it for the last hundredth of its lease. Its owner reads then:
+/// the write hold goes, so that other owners may read too.
+#[tokio::test(start_paused = true)]
+async fn a_read_hold_replaces_an_ended_write_hold_of_its_owner() {
+    let server = InMemoryRedis::new();
+    let (client, other) = (client(&server).await, client(&server).await);
+    let (lock, owner) = (client.read_write_lock("a"), Owner::new());
+    let write = lock
+        .write()
+        .owned_by(&owner)
+        .with_lease(Duration::from_secs(3));
+    let written = write.lock().await.unwrap();
+    server.advance(Duration::from_millis(2_980)).await;
+    assert!(written.is_lost());
+    let _read = lock.read().owned_by(&owner).lock().await.unwrap();
+    let beside = other.read_write_lock("a").read().try_lock().await;
+    assert!(beside.unwrap().is_some());
+}
