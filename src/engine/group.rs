@@ -208,6 +208,7 @@ impl Group<'_> {
             let most = Duration::from_millis(5 << rounds.min(5));
             pause(deadline, most.mul_f64(fastrand::f64())).await;
         }
+        let index = self.first_side(index);
         let Member { engine, request } = &self.members[index];
         let deadline = match self.is_majority() {
             true => Deadline::Until(deadline.earlier(Instant::now() + MAJORITY_WAIT)),
@@ -218,6 +219,16 @@ impl Group<'_> {
             Err(Error::Unavailable { .. }) if self.is_majority() => Ok(None),
             Err(error) => Err(error),
         }
+    }
+
+    /// The first member of the same client and name. An owner that reads may not write, so a group
+    /// with both sides of a lock waits for the write side, also when the read side is awaited.
+    fn first_side(&self, index: usize) -> usize {
+        let Member { engine, request } = &self.members[index];
+        let is_same = |member: &Member| {
+            (member.engine.id, &member.request.spec.name) == (engine.id, &request.spec.name)
+        };
+        self.members.iter().position(is_same).unwrap_or(index)
     }
 
     /// Waits for dropped guards, as for a single lock. A majority does not wait for a server

@@ -10,6 +10,7 @@ mod clusters;
 mod costs;
 mod differential;
 mod group_members;
+mod group_waits;
 mod groups;
 mod hand_offs;
 mod history;
