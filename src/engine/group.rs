@@ -216,7 +216,8 @@ impl Group<'_> {
         };
         match engine.acquire(request, deadline).await {
             Ok(hold) => Ok(hold.map(|hold| self.part(index, hold))),
-            Err(Error::Unavailable { .. }) if self.is_majority() => Ok(None),
+            // The next round counts the failure.
+            Err(_) if self.is_majority() => Ok(None),
             Err(error) => Err(error),
         }
     }

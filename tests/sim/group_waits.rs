@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use redisson_lock::{All, AnyLock, GroupLock, Owner, Released};
+use redisson_lock::{
+    All, AnyLock, GroupLock, Guard, LockClient, Majority, Owner, Reentrant, Released,
+    test_util::InMemoryRedis,
+};
 use tokio::time::{sleep, timeout};
 
 use crate::network::{self, SHORT};
@@ -17,6 +20,12 @@ pub async fn until(condition: impl Fn() -> bool) {
     timeout(Duration::from_secs(60), holds)
         .await
         .expect("the condition never holds");
+}
+
+/// Holds `name` for another owner.
+async fn hold(client: &LockClient, name: &str) -> Guard<Reentrant> {
+    let lock = client.reentrant_lock(name).owned_by(&Owner::new());
+    lock.lock().await.unwrap()
 }
 
 #[tokio::test(start_paused = true)]
@@ -39,4 +48,27 @@ async fn a_group_with_both_sides_of_a_lock_returns_during_its_yield() {
     let guard = timeout(SHORT, group.lock()).await.unwrap().unwrap();
     assert_eq!(guard.unlock().await.unwrap(), Released::Fully);
     waiter.await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_majority_does_without_the_awaited_member_that_fails() {
+    let servers = [(); 3].map(|()| InMemoryRedis::new());
+    let (mut clients, mut locks, mut guards) = (Vec::new(), Vec::new(), Vec::new());
+    for server in &servers {
+        let client = network::client(server).await;
+        locks.push(client.reentrant_lock("a"));
+        clients.push(client);
+        guards.push(hold(&network::client(server).await, "a").await);
+    }
+    let group = GroupLock::<Majority>::of(locks);
+    let waiting = tokio::spawn(async move { group.lock().await });
+    let is_awaited = |server: &InMemoryRedis| !server.channels().is_empty();
+    until(|| servers.iter().any(is_awaited)).await;
+    let awaited = servers.iter().position(is_awaited).unwrap();
+    clients[awaited].shutdown().await;
+    for guard in guards {
+        guard.unlock().await.unwrap();
+    }
+    let guard = timeout(5 * SHORT, waiting).await.unwrap().unwrap().unwrap();
+    assert_eq!(guard.names().count(), 2);
 }
