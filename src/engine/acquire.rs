@@ -26,7 +26,7 @@ use super::{
 use crate::error::Error;
 
 /// Time after the deadline in which an answer still counts: the server may have granted the lock at the last moment.
-const GRACE: Duration = Duration::from_millis(100);
+pub(super) const GRACE: Duration = Duration::from_millis(100);
 
 /// The attempts of one wait. An attempt at a fair lock sends the time since the previous one.
 struct AttemptHistory {

@@ -25,6 +25,7 @@ use tokio::{
 
 use super::{
     Engine, EngineHandle,
+    acquire::GRACE,
     attempt::AttemptOutcome,
     hold_guard::HoldGuard,
     request::{AcquireRequest, Deadline},
@@ -145,16 +146,22 @@ impl Group<'_> {
         runtime::check()?;
         self.wait_for_dropped_guards(deadline).await;
         // The yields of the members began together, so one wait, for the longest, covers them all.
-        let mut first = match (deadline, self.longest_yield()) {
-            (Deadline::Once, _) | (_, None) => None,
-            (_, Some(index)) => self.wait_for(index, deadline, 0).await?,
-        };
+        let mut awaited = self.longest_yield().filter(|_| deadline.waits());
         let mut rounds = 0;
         let mut failing_since = None;
         let mut was_busy = false;
         loop {
+            let first = match awaited {
+                Some(index) => self.wait_for(index, deadline, rounds).await?,
+                None => None,
+            };
+            // A majority has waited for one of its members, so it asks all of them at its deadline.
+            let is_refused = awaited.is_some() && first.is_none() && !self.is_majority();
+            if is_refused && deadline.is_over() {
+                return Ok(None);
+            }
             let patience = if self.is_majority() { 0 } else { rounds };
-            let missed = match self.round(first.take(), deadline, patience).await {
+            let missed = match self.round(first, deadline, patience).await {
                 Ok(taken) => return Ok(Some(taken)),
                 Err(missed) => missed,
             };
@@ -181,15 +188,12 @@ impl Group<'_> {
             }
             was_busy |= missed.is_busy(self);
             let alone = missed.unreached.filter(|_| !self.is_majority());
-            let awaited = match (missed.refused, alone) {
+            awaited = match (missed.refused, alone) {
                 (Some(refused), Some(alone)) => Some(refused.min(alone)),
                 (refused, alone) => refused.or(alone),
             };
             match awaited {
-                Some(index) => {
-                    rounds += 1;
-                    first = self.wait_for(index, deadline, rounds).await?;
-                }
+                Some(_) => rounds += 1,
                 None => pause(deadline, UNREACHED_PAUSE).await,
             }
         }
@@ -290,7 +294,7 @@ impl Group<'_> {
             let slow = "the locks were taken too slowly for their lease, or lost meanwhile";
             missed.failures.push(Error::unavailable(slow));
         }
-        release_all(taken).await;
+        give_back(taken, deadline).await;
         Err(missed)
     }
 
@@ -308,7 +312,7 @@ impl Group<'_> {
         let first_missing = (0..self.members.len()).find(|index| !is_taken(*index));
         let first_missing = first_missing.unwrap_or(self.members.len());
         let beyond = taken.extract_if(.., |part| part.index > first_missing);
-        release_all(beyond.collect()).await;
+        give_back(beyond.collect(), deadline).await;
         if taken.is_empty() {
             return;
         }
@@ -321,6 +325,9 @@ impl Group<'_> {
         let moment = longest.mul_f64(0.5 + fastrand::f64() / 2.0);
         let until = Deadline::Until(deadline.earlier(Instant::now() + moment));
         for index in first_missing..self.members.len() {
+            if until.is_over() {
+                return;
+            }
             let Member { engine, request } = &self.members[index];
             match engine.acquire(request, until).await {
                 Ok(Some(hold)) => taken.push(self.part(index, hold)),
@@ -432,6 +439,16 @@ pub(crate) fn valid_until(parts: &[HeldMember], need: usize) -> Option<Instant> 
     let mut until: Vec<_> = live.map(|part| part.hold.valid_until()).collect();
     until.sort_unstable_by(|a, b| b.cmp(a));
     until.get(need - 1).copied()
+}
+
+/// Releases members of a group that is not acquired. At the deadline, the releases continue in the
+/// background.
+async fn give_back(parts: Vec<HeldMember>, deadline: Deadline) {
+    let released = release_all(parts);
+    match deadline {
+        Deadline::Until(deadline) => drop(timeout_at(deadline + GRACE, released).await),
+        Deadline::Once | Deadline::Never => drop(released.await),
+    }
 }
 
 /// Releases every hold, also after a failure, and returns the result of each.

@@ -1,14 +1,43 @@
 //! What groups do while they wait, and when they stop. One arranged case per test, under a paused clock.
 
-use std::time::Duration;
+use std::{sync::atomic::Ordering::Relaxed, time::Duration};
 
 use redisson_lock::{
     All, AnyLock, GroupLock, Guard, LockClient, Majority, Owner, Reentrant, Released,
-    test_util::InMemoryRedis,
+    test_util::{
+        InMemoryRedis,
+        simulation::{Executed, Fate, Faults},
+    },
 };
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
-use crate::network::{self, SHORT};
+use crate::network::{self, NEVER, SHORT};
+
+const WAIT: Duration = Duration::from_secs(1);
+/// Time after a deadline in which a group may still wait for answers.
+const GRACE: Duration = Duration::from_millis(200);
+
+/// A server that executes this many scripts and then stays silent.
+struct SilentAfter(u32);
+
+impl Faults for SilentAfter {
+    fn sending(&mut self, _connection: u64, _command: &'static str) -> Fate {
+        let delay = match self.0 {
+            0 => NEVER,
+            _ => Duration::ZERO,
+        };
+        Fate {
+            delay,
+            ending: None,
+        }
+    }
+
+    fn executed(&mut self, executed: &Executed<'_>) {
+        if executed.command.starts_with("EVAL") {
+            self.0 = self.0.saturating_sub(1);
+        }
+    }
+}
 
 /// Waits until the condition holds.
 pub async fn until(condition: impl Fn() -> bool) {
@@ -26,6 +55,13 @@ pub async fn until(condition: impl Fn() -> bool) {
 async fn hold(client: &LockClient, name: &str) -> Guard<Reentrant> {
     let lock = client.reentrant_lock(name).owned_by(&Owner::new());
     lock.lock().await.unwrap()
+}
+
+/// A client whose server knows the scripts.
+async fn warmed_up(server: &InMemoryRedis) -> LockClient {
+    let client = network::client(server).await;
+    hold(&client, "warm").await.unlock().await.unwrap();
+    client
 }
 
 #[tokio::test(start_paused = true)]
@@ -71,4 +107,92 @@ async fn a_majority_does_without_the_awaited_member_that_fails() {
     }
     let guard = timeout(5 * SHORT, waiting).await.unwrap().unwrap().unwrap();
     assert_eq!(guard.names().count(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_group_sends_nothing_after_its_deadline() {
+    let (server, network) = network::server();
+    let (client, other) = (
+        network::client(&server).await,
+        network::client(&server).await,
+    );
+    let _guard = hold(&other, "b").await;
+    let group = client.multi_lock(["a", "b"]);
+    let mut waiting = Box::pin(group.try_lock_for(WAIT));
+    let before = WAIT - Duration::from_millis(1);
+    assert!(timeout(before, &mut waiting).await.is_err());
+    let sent = network.0.sent.load(Relaxed);
+    assert!(waiting.await.unwrap().is_none());
+    assert_eq!(network.0.sent.load(Relaxed), sent);
+}
+
+/// The group waits for one member, and another one becomes free.
+#[tokio::test(start_paused = true)]
+async fn a_majority_asks_all_members_again_at_its_deadline() {
+    let servers = [(); 3].map(|()| InMemoryRedis::new());
+    let mut locks = Vec::new();
+    for server in &servers {
+        locks.push(network::client(server).await.reentrant_lock("a"));
+    }
+    let others = [
+        network::client(&servers[0]).await,
+        network::client(&servers[1]).await,
+    ];
+    let mut guards = [
+        Some(hold(&others[0], "a").await),
+        Some(hold(&others[1], "a").await),
+    ];
+    let group = GroupLock::<Majority>::of(locks);
+    let waiting = tokio::spawn(async move { group.try_lock_for(WAIT / 2).await });
+    until(|| servers.iter().any(|server| !server.channels().is_empty())).await;
+    let free = usize::from(!servers[0].channels().is_empty());
+    guards[free].take().unwrap().unlock().await.unwrap();
+    let guard = waiting.await.unwrap().unwrap().expect("two are free");
+    assert_eq!(guard.names().count(), 2);
+}
+
+/// The server grants the awaited member at the last moment. The group asks for the rest once, and releases what it has.
+#[tokio::test(start_paused = true)]
+async fn a_group_keeps_no_members_after_its_deadline() {
+    let (server, network) = network::server();
+    let (client, other) = (warmed_up(&server).await, warmed_up(&server).await);
+    let first = hold(&other, "a").await;
+    let _second = hold(&other, "b").await;
+    network.0.answers.store(30, Relaxed);
+    let group = client.multi_lock(["a", "b"]);
+    let mut waiting = Box::pin(group.try_lock_for(WAIT));
+    let before = WAIT - Duration::from_millis(15);
+    assert!(timeout(before, &mut waiting).await.is_err());
+    let release = tokio::spawn(first.unlock());
+    // The message has arrived, and the attempt at the first member is under way.
+    assert!(
+        timeout(Duration::from_millis(10), &mut waiting)
+            .await
+            .is_err()
+    );
+    let sent = network.0.sent.load(Relaxed);
+    assert!(waiting.await.unwrap().is_none());
+    release.await.unwrap().unwrap();
+    // One attempt at the second member, and the release of the first one.
+    assert_eq!(network.0.sent.load(Relaxed), sent + 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_group_does_not_wait_for_its_releases_beyond_its_deadline() {
+    let (silent, server) = (InMemoryRedis::new(), InMemoryRedis::new());
+    let locks = [
+        warmed_up(&silent).await.reentrant_lock("a"),
+        warmed_up(&server).await.reentrant_lock("b"),
+    ];
+    let _guard = hold(&network::client(&server).await, "b").await;
+    silent.set_faults(SilentAfter(1));
+    let began = Instant::now();
+    let taken = GroupLock::<All>::of(locks).try_lock_for(WAIT).await;
+    assert!(taken.unwrap().is_none());
+    assert_eq!(silent.holders("a").len(), 1);
+    assert!(
+        began.elapsed() <= WAIT + GRACE,
+        "late by {:?}",
+        began.elapsed() - WAIT
+    );
 }
