@@ -312,10 +312,7 @@ impl Group<'_> {
         let first_missing = (0..self.members.len()).find(|index| !is_taken(*index));
         let first_missing = first_missing.unwrap_or(self.members.len());
         let beyond = taken.extract_if(.., |part| part.index > first_missing);
-        give_back(beyond.collect(), deadline).await;
-        if taken.is_empty() {
-            return;
-        }
+        let beyond = Vec::from_iter(beyond);
         let leases = self
             .members
             .iter()
@@ -324,6 +321,10 @@ impl Group<'_> {
         // A random moment, so that two groups that wait for each other do not give up together.
         let moment = longest.mul_f64(0.5 + fastrand::f64() / 2.0);
         let until = Deadline::Until(deadline.earlier(Instant::now() + moment));
+        give_back(beyond, until).await;
+        if taken.is_empty() {
+            return;
+        }
         for index in first_missing..self.members.len() {
             if until.is_over() {
                 return;

@@ -196,3 +196,28 @@ async fn a_group_does_not_wait_for_its_releases_beyond_its_deadline() {
         began.elapsed() - WAIT
     );
 }
+
+/// The group gives back the member beyond the refused one to a server that does not answer.
+#[tokio::test(start_paused = true)]
+async fn a_silent_server_does_not_prolong_the_time_for_which_members_are_kept() {
+    let (silent, server) = (InMemoryRedis::new(), InMemoryRedis::new());
+    let client = warmed_up(&server).await;
+    let last = warmed_up(&silent).await.reentrant_lock("d");
+    let mut locks = ["a", "b", "c"]
+        .map(|name| client.reentrant_lock(name))
+        .to_vec();
+    locks.push(last);
+    let other = network::client(&server).await;
+    let (awaited, _refused) = (hold(&other, "b").await, hold(&other, "c").await);
+    // An acquisition and a release in the first round, and an acquisition in the second one.
+    silent.set_faults(SilentAfter(3));
+    let group = GroupLock::<All>::of(locks);
+    let _waiting = tokio::spawn(async move { group.lock().await });
+    until(|| !server.channels().is_empty()).await;
+    awaited.unlock().await.unwrap();
+    until(|| !server.holders("a").is_empty()).await;
+    let kept_since = Instant::now();
+    until(|| server.holders("a").is_empty()).await;
+    let kept_for = kept_since.elapsed();
+    assert!(kept_for < Duration::from_millis(400), "{kept_for:?}");
+}
