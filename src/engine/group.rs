@@ -48,7 +48,7 @@ const MAJORITY_WAIT: Duration = Duration::from_secs(1);
 /// Pause before a majority asks again after a round with too few answers.
 const UNREACHED_PAUSE: Duration = Duration::from_millis(200);
 /// How long a round waits for the rest once it has a majority, besides the time that the majority
-/// took.
+/// took. Half of the majority's remaining validity bounds the sum.
 const STRAGGLERS_WAIT: Duration = Duration::from_millis(10);
 /// Shortest time that a member of a majority has to answer.
 const MIN_TIMEOUT: Duration = Duration::from_millis(50);
@@ -96,6 +96,8 @@ struct Missed {
     unreached: Option<usize>,
     /// The errors of the members that failed.
     failures: Vec<Error>,
+    /// Enough members were acquired, and some of them ended before the others were granted.
+    is_too_slow: bool,
 }
 
 impl Missed {
@@ -117,13 +119,16 @@ impl Missed {
         self.refusals > group.spare()
     }
 
-    /// The error of the group, if more members failed than it can do without. A lasting error goes
-    /// first.
-    fn too_many_failures(&self, group: &Group<'_>) -> Option<Error> {
-        let lasting = |error: &&Error| !matches!(error, Error::Unavailable { .. });
-        let told = self.failures.iter().find(lasting).or(self.failures.first());
-        told.filter(|_| self.failures.len() > group.spare())
-            .cloned()
+    /// The error of the group, if more members failed than it can do without, or the grants ended
+    /// too early. A lasting error goes first.
+    fn error(&self, group: &Group<'_>) -> Option<Error> {
+        if self.failures.len() > group.spare() {
+            let lasting = |error: &&Error| !matches!(error, Error::Unavailable { .. });
+            let told = self.failures.iter().find(lasting).or(self.failures.first());
+            return told.cloned();
+        }
+        let slow = "the locks were taken too slowly for their lease, or lost meanwhile";
+        self.is_too_slow.then(|| Error::unavailable(slow))
     }
 }
 
@@ -165,20 +170,26 @@ impl Group<'_> {
                 Ok(taken) => return Ok(Some(taken)),
                 Err(missed) => missed,
             };
-            let error = missed.too_many_failures(self);
+            let error = missed.error(self);
             let is_last = matches!(deadline, Deadline::Once) || deadline.is_over();
+            let alone = missed.unreached.filter(|_| !self.is_majority());
+            awaited = match (missed.refused, alone) {
+                (Some(refused), Some(alone)) => Some(refused.min(alone)),
+                (refused, alone) => refused.or(alone),
+            };
             match error {
                 Some(error @ Error::Unavailable { .. }) => {
                     let since = *failing_since.get_or_insert_with(Instant::now);
-                    // A group that needs all members waits on: `wait_for` fails when one member has
-                    // not answered for `outage_wait`.
                     let answer_wait = self.members[0].engine.config.outage_wait;
                     if is_last && was_busy {
                         // As for a single lock: the last answer was a refusal, so the wait times
                         // out without an error.
                         return Ok(None);
                     }
-                    if is_last || self.is_majority() && since.elapsed() >= answer_wait {
+                    // A group that needs an unreached member waits on: `wait_for` fails when that
+                    // member has not answered for `outage_wait`.
+                    let waits_on = awaited.is_some() && !self.is_majority();
+                    if is_last || !waits_on && since.elapsed() >= answer_wait {
                         return Err(error);
                     }
                 }
@@ -187,11 +198,6 @@ impl Group<'_> {
                 None => failing_since = None,
             }
             was_busy |= missed.is_busy(self);
-            let alone = missed.unreached.filter(|_| !self.is_majority());
-            awaited = match (missed.refused, alone) {
-                (Some(refused), Some(alone)) => Some(refused.min(alone)),
-                (refused, alone) => refused.or(alone),
-            };
             match awaited {
                 Some(_) => rounds += 1,
                 None => pause(deadline, UNREACHED_PAUSE).await,
@@ -290,10 +296,7 @@ impl Group<'_> {
         if valid_until(&taken, self.need).is_some_and(|until| Instant::now() < until) {
             return Ok(taken);
         }
-        if taken.len() >= self.need {
-            let slow = "the locks were taken too slowly for their lease, or lost meanwhile";
-            missed.failures.push(Error::unavailable(slow));
-        }
+        missed.is_too_slow = taken.len() >= self.need;
         give_back(taken, deadline).await;
         Err(missed)
     }
@@ -373,8 +376,13 @@ impl Group<'_> {
                 }
                 Err(error) => missed.add_failure(index, error),
             }
-            if self.is_majority() && taken.len() >= self.need && until.is_none() {
-                until = Some(Instant::now() + STRAGGLERS_WAIT + began.elapsed());
+            if self.is_majority()
+                && until.is_none()
+                && let Some(valid_until) = valid_until(&taken, self.need)
+            {
+                let left = valid_until.saturating_duration_since(Instant::now());
+                let longest = STRAGGLERS_WAIT + began.elapsed();
+                until = Some(Instant::now() + longest.min(left / 2));
             }
         }
     }

@@ -3,7 +3,7 @@
 use std::{sync::atomic::Ordering::Relaxed, time::Duration};
 
 use redisson_lock::{
-    All, AnyLock, GroupLock, Guard, LockClient, Majority, Owner, Reentrant, Released,
+    All, AnyLock, Error, GroupLock, Guard, LockClient, Majority, Owner, Reentrant, Released,
     test_util::{
         InMemoryRedis,
         simulation::{Executed, Fate, Faults},
@@ -11,7 +11,10 @@ use redisson_lock::{
 };
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::network::{self, NEVER, SHORT};
+use crate::{
+    lossy_network,
+    network::{self, LEASE, NEVER, SHORT},
+};
 
 const WAIT: Duration = Duration::from_secs(1);
 /// Time after a deadline in which a group may still wait for answers.
@@ -220,4 +223,71 @@ async fn a_silent_server_does_not_prolong_the_time_for_which_members_are_kept() 
     until(|| server.holders("a").is_empty()).await;
     let kept_for = kept_since.elapsed();
     assert!(kept_for < Duration::from_millis(400), "{kept_for:?}");
+}
+
+/// Three locks of one name, each with a server of its own: the delay of its answers, and its lease.
+async fn majority(members: [(u64, Duration); 3]) -> (GroupLock<Majority>, [InMemoryRedis; 3]) {
+    let servers = [(); 3].map(|()| InMemoryRedis::new());
+    let mut locks = Vec::new();
+    for (server, (delay, lease)) in servers.iter().zip(members) {
+        let client = warmed_up(server).await;
+        let delay = Duration::from_millis(delay);
+        server.set_faults(lossy_network::Network::slow(delay));
+        locks.push(client.reentrant_lock("a").with_lease(lease));
+    }
+    (GroupLock::<Majority>::of(locks), servers)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_majority_whose_grants_end_too_early_is_unavailable() {
+    let brief = Duration::from_millis(20);
+    let (group, servers) = majority([(0, brief), (40, LEASE), (0, LEASE)]).await;
+    let _guard = hold(&network::client(&servers[2]).await, "a").await;
+    let tried = group.try_lock().await;
+    assert!(matches!(tried, Err(Error::Unavailable { .. })), "{tried:?}");
+    // `lock` reports it as well, after `Config::outage_wait`.
+    let locked = timeout(NEVER, group.lock()).await.unwrap();
+    assert!(
+        matches!(locked, Err(Error::Unavailable { .. })),
+        "{locked:?}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_multi_lock_whose_grants_end_too_early_is_unavailable() {
+    let (brief, server, slow) = (
+        Duration::from_millis(20),
+        InMemoryRedis::new(),
+        InMemoryRedis::new(),
+    );
+    let locks = [
+        warmed_up(&server)
+            .await
+            .reentrant_lock("a")
+            .with_lease(brief),
+        warmed_up(&slow).await.reentrant_lock("b"),
+    ];
+    slow.set_faults(lossy_network::Network::slow(2 * brief));
+    let group = GroupLock::<All>::of(locks);
+    let locked = timeout(NEVER, group.lock()).await.unwrap();
+    assert!(
+        matches!(locked, Err(Error::Unavailable { .. })),
+        "{locked:?}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_majority_that_is_still_valid_is_not_waited_to_its_end() {
+    let brief = Duration::from_millis(50);
+    let (group, _servers) = majority([(20, brief), (20, brief), (3_000, brief)]).await;
+    let guard = group.try_lock().await.unwrap().expect("two of three");
+    assert!(!guard.is_lost());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_majority_waits_for_the_rest_if_a_grant_has_ended() {
+    let brief = Duration::from_millis(20);
+    let (group, _servers) = majority([(0, brief), (40, LEASE), (100, LEASE)]).await;
+    let guard = group.try_lock().await.unwrap().expect("two are valid");
+    assert!(!guard.is_lost());
 }
