@@ -2,6 +2,7 @@
 //!
 //! The watchdog reports losses on the client's runtime. A holder that listens on another runtime
 //! has a timer there as well, because a blocked client's runtime would report the loss too late.
+//! The clients of a group may have several runtimes, so a group's holder always has a timer.
 
 use std::{
     future::poll_fn,
@@ -36,11 +37,7 @@ pub(crate) fn lost_reason(tenures: &[Arc<Tenure>], need: usize) -> Option<LostRe
 }
 
 /// Completes when fewer than `need` tenures are left.
-pub(crate) async fn loss_of_group(
-    tenures: &[Arc<Tenure>],
-    need: usize,
-    client: &Handle,
-) -> LostReason {
+pub(crate) async fn loss_of_group(tenures: &[Arc<Tenure>], need: usize) -> LostReason {
     let mut lost: Vec<_> = tenures
         .iter()
         .map(|tenure| Box::pin(tenure.token().cancelled_owned()))
@@ -49,7 +46,7 @@ pub(crate) async fn loss_of_group(
     let listen = |context: &mut Context<'_>| {
         lost.retain_mut(|lost| lost.as_mut().poll(context).is_pending());
     };
-    loss(tenures, need, client, listen).await
+    loss(tenures, need, true, listen).await
 }
 
 /// Completes when `tenure` is lost.
@@ -59,14 +56,15 @@ pub(crate) async fn loss_of(tenure: &Arc<Tenure>, client: &Handle) -> LostReason
     let listen = |context: &mut Context<'_>| {
         let _ = lost.as_mut().poll(context);
     };
-    loss(std::slice::from_ref(tenure), 1, client, listen).await
+    let has_timer = elsewhere(client).is_some();
+    loss(std::slice::from_ref(tenure), 1, has_timer, listen).await
 }
 
 /// The clock is read before the signals: a process that was suspended sees its loss at once (P-R9).
 async fn loss(
     tenures: &[Arc<Tenure>],
     need: usize,
-    client: &Handle,
+    has_timer: bool,
     mut listen: impl FnMut(&mut Context<'_>),
 ) -> LostReason {
     let next = || {
@@ -76,13 +74,10 @@ async fn loss(
         live.map(|tenure| tenure.valid_until()).min()
     };
     let shortened = |tenure: &Arc<Tenure>| Box::pin(tenure.shortened());
-    let mut shrunk: Vec<_> = match elsewhere(client) {
-        Some(_) => tenures.iter().map(shortened).collect(),
-        None => Vec::new(),
-    };
-    let mut timer = elsewhere(client)
-        .and_then(|_| next())
-        .map(|until| Box::pin(sleep_until(until)));
+    let timed = if has_timer { tenures } else { &[] };
+    let mut shrunk: Vec<_> = timed.iter().map(shortened).collect();
+    let until = has_timer.then(next).flatten();
+    let mut timer = until.map(|until| Box::pin(sleep_until(until)));
     poll_fn(|context| {
         if let Some(reason) = lost_reason(tenures, need) {
             return Poll::Ready(reason);

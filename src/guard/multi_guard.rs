@@ -133,7 +133,7 @@ impl MultiGuard {
     /// ```
     pub async fn lost(&self) -> LostReason {
         let tenures = self.tenures();
-        loss_of_group(&tenures, self.need, self.runtime()).await
+        loss_of_group(&tenures, self.need).await
     }
 
     /// Returns whether the hold was reported lost or its validity has ended. Sends nothing.
@@ -151,7 +151,7 @@ impl MultiGuard {
                 let client = part.runtime().clone();
                 let here = elsewhere(&client).unwrap_or_else(|| client.clone());
                 here.spawn(async move {
-                    let lost = loss_of_group(&tenures, need, &client);
+                    let lost = loss_of_group(&tenures, need);
                     if ended.run_until_cancelled(lost).await.is_some() {
                         token.cancel();
                     }
@@ -259,10 +259,6 @@ impl MultiGuard {
         for part in self.parts {
             part.hold.leak();
         }
-    }
-
-    fn runtime(&self) -> &Handle {
-        self.parts[0].runtime()
     }
 
     fn tenures(&self) -> Vec<Arc<Tenure>> {
