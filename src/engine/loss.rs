@@ -11,6 +11,7 @@ use std::{
     task::{Context, Poll},
 };
 
+use futures_util::future::select_all;
 use tokio::{
     runtime::Handle,
     time::{Instant, sleep_until, timeout_at},
@@ -47,6 +48,47 @@ pub(crate) async fn loss_of_group(tenures: &[Arc<Tenure>], need: usize) -> LostR
         lost.retain_mut(|lost| lost.as_mut().poll(context).is_pending());
     };
     loss(tenures, need, true, listen).await
+}
+
+/// Cancels `token` when fewer than `need` tenures are left. Ends when all holds have ended, because
+/// leaked holds are released without the guard. Keeps no tenure alive.
+pub(crate) fn cancel_at_the_loss_of_group(
+    tenures: &[Arc<Tenure>],
+    need: usize,
+    token: CancellationToken,
+) -> impl Future<Output = ()> + Send + use<> {
+    let spare = tenures.len() - need;
+    let watched: Vec<_> = tenures
+        .iter()
+        .map(|tenure| (Arc::downgrade(tenure), tenure.token()))
+        .collect();
+    async move {
+        loop {
+            let (mut lost, mut until, mut changes) = (0, None, Vec::new());
+            for (tenure, lost_token) in &watched {
+                let held = tenure.upgrade().filter(|tenure| tenure.live_count() > 0);
+                // Registered before `valid_until` is read: a change in between is not missed.
+                let held = held.map(|tenure| (tenure.shortened(), tenure.valid_until()));
+                match held {
+                    _ if lost_token.is_cancelled() => lost += 1,
+                    Some((_, end)) if end <= Instant::now() => lost += 1,
+                    Some((shortened, end)) => {
+                        until = Some(until.map_or(end, |until| end.min(until)));
+                        let lost_token = lost_token.clone();
+                        changes.push(Box::pin(lost_token.run_until_cancelled_owned(shortened)));
+                    }
+                    None => {}
+                }
+            }
+            if lost > spare {
+                return token.cancel();
+            }
+            let Some(until) = until else {
+                return;
+            };
+            let _ = timeout_at(until, select_all(changes)).await;
+        }
+    }
 }
 
 /// Completes when `tenure` is lost.

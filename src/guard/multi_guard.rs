@@ -13,7 +13,8 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use super::Protects;
 use crate::{
     engine::{
-        HeldMember, Tenure, Then, elsewhere, loss_of_group, lost_reason, release_all, valid_until,
+        HeldMember, Tenure, Then, cancel_at_the_loss_of_group, loss_of_group, lost_reason,
+        release_all, valid_until,
     },
     error::{Error, LostReason},
     wire::{Lease, Released},
@@ -145,18 +146,10 @@ impl MultiGuard {
     pub fn cancellation_token(&self) -> CancellationToken {
         let lost_token = self.lost_token.get_or_init(|| {
             let token = CancellationToken::new();
-            if let Some(part) = self.parts.first() {
-                let (tenures, need) = (self.tenures(), self.need);
-                let (token, ended) = (token.clone(), self.ended.clone());
-                let client = part.runtime().clone();
-                let here = elsewhere(&client).unwrap_or_else(|| client.clone());
-                here.spawn(async move {
-                    let lost = loss_of_group(&tenures, need);
-                    if ended.run_until_cancelled(lost).await.is_some() {
-                        token.cancel();
-                    }
-                });
-            }
+            let lost = cancel_at_the_loss_of_group(&self.tenures(), self.need, token.clone());
+            let ended = self.ended.clone();
+            let here = Handle::try_current().unwrap_or_else(|_| self.parts[0].runtime().clone());
+            here.spawn(async move { ended.run_until_cancelled(lost).await });
             token
         });
         if self.is_lost() {
@@ -252,9 +245,8 @@ impl MultiGuard {
     }
 
     /// Consumes the guard and keeps the holds. Renewal continues until the clients close. [`unlock`](crate::MultiLock::unlock) of the
-    /// group or of each lock, by the same owner, releases the holds. A later loss is not reported.
+    /// group or of each lock, by the same owner, releases the holds. A later loss cancels the tokens that exist already.
     pub fn leak(self) {
-        // A loss still cancels an existing token.
         self.end.disarm();
         for part in self.parts {
             part.hold.leak();

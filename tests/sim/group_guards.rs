@@ -2,13 +2,49 @@
 
 use std::{pin::pin, time::Duration};
 
-use redisson_lock::{All, GroupLock, LostReason, Owner, test_util::InMemoryRedis};
+use redisson_lock::{All, GroupLock, LostReason, Owner, Released, test_util::InMemoryRedis};
 use tokio::{
-    runtime::{Builder, Runtime},
+    runtime::{Builder, Handle, Runtime},
     time::{Instant, sleep, timeout},
 };
 
-use crate::network::{self, SHORT};
+use crate::{
+    group_waits::until,
+    network::{self, LEASE, SHORT},
+};
+
+fn tasks() -> usize {
+    Handle::current().metrics().num_alive_tasks()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leaked_group_leaves_no_task_behind_once_it_is_released() {
+    let (server, _) = network::server();
+    let client = network::client(&server).await;
+    let group = client.multi_lock(["a", "b"]).owned_by(&Owner::new());
+    group.lock().await.unwrap().unlock().await.unwrap();
+    let before = tasks();
+    let guard = group.lock().await.unwrap();
+    let token = guard.cancellation_token();
+    guard.leak();
+    assert_eq!(group.unlock().await.unwrap(), Released::Fully);
+    until(|| tasks() == before).await;
+    assert!(!token.is_cancelled());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_token_of_a_leaked_group_is_cancelled_at_the_loss() {
+    let (server, _) = network::server();
+    let client = network::client(&server).await;
+    let group = client.multi_lock(["a", "b"]);
+    let guard = group.lock().await.unwrap();
+    let token = guard.cancellation_token();
+    guard.leak();
+    server.advance(2 * LEASE).await;
+    assert!(!token.is_cancelled());
+    assert!(server.delete("b"));
+    timeout(LEASE, token.cancelled()).await.unwrap();
+}
 
 fn runtime() -> Runtime {
     let mut builder = Builder::new_current_thread();
