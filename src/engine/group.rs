@@ -5,8 +5,9 @@
 //! seldom free together. From the second round on, a group that needs all its locks therefore keeps
 //! some of those that it has for a moment ([`KEPT_FOR`]), and waits for the rest meanwhile.
 //!
-//! All groups have their members in one order. A group keeps the members that precede the first
-//! missing one, and waits for that one next. So whatever it waits for, it holds only members that
+//! All groups have their members in one order: by name, and by the caller's order for one name on
+//! several servers. A group keeps the members that precede the first missing one, and waits for
+//! that one next. So whatever it waits for, it holds only members that
 //! precede it, and groups do not wait for each other in a circle. Owners that acquire single locks
 //! in another order end such a circle with the moment, which is short and random. It is also a part
 //! of the shortest lease, and that part grows from round to round: a group that has waited for long

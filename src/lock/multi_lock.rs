@@ -13,7 +13,7 @@ use crate::{
     error::Error,
     guard::{MultiGuard, after_release, run_under, summed_up},
     owner::Owner,
-    wire::{Lease, LockSpec, Released},
+    wire::{HoldMode, Lease, Released},
 };
 
 /// All of several locks, or none: see [`LockClient::multi_lock`](crate::LockClient::multi_lock) and
@@ -73,11 +73,12 @@ pub struct GroupLock<Q: Quorum> {
 impl<Q: Quorum> GroupLock<Q> {
     /// The group of `locks`, of any kinds and clients.
     ///
-    /// The group orders its locks by name, whatever their order here. A lock that is given twice counts once. Two kinds
-    /// that are one lock on the server, such as a reentrant and a fair lock of one name, are [`Error::Config`] at the first
-    /// use. One script call acquires the locks of one kind and client (up to 128); the calls run at the same time. Leases,
-    /// back-offs and clients are those of the given locks; their owners are not used. Two clients of one server are two
-    /// owners: a group with the same name from both can never be acquired.
+    /// The group orders its locks by name, whatever their order here. Locks of one name on several servers stay in the order
+    /// here: name the servers in the same order in every process. A lock that is given twice counts once. Two kinds that are
+    /// one lock on the server, such as a reentrant and a fair lock of one name, are [`Error::Config`] at the first use. One
+    /// script call acquires the locks of one kind and client (up to 128); the calls run at the same time. Leases, back-offs
+    /// and clients are those of the given locks; their owners are not used. Two clients of one server are two owners: a group
+    /// with the same name from both can never be acquired.
     ///
     /// Sends nothing. Without any lock, every operation is [`Error::Config`].
     ///
@@ -103,16 +104,18 @@ impl<Q: Quorum> GroupLock<Q> {
     /// ```
     pub fn of(locks: impl IntoIterator<Item = impl Into<AnyLock>>) -> Self {
         let mut members: Vec<AnyLock> = locks.into_iter().map(Into::into).collect();
-        let rank = |lock: &AnyLock| {
-            let spec = lock.spec().ok();
-            spec.map(|spec| (spec.name.clone(), spec.mode, lock.engine.id))
-        };
-        // Checks names first: the user is to see that error.
-        members.sort_by_cached_key(rank);
-        let kind = |lock: &AnyLock| lock.spec().ok().map(|spec| spec.protocol.kind());
-        members.dedup_by(|a, b| a.spec().is_ok() && rank(a) == rank(b) && kind(a) == kind(b));
+        // A stable sort: clients have no order that all processes know, except for the caller's.
+        members.sort_by(|a, b| rank(a).cmp(&rank(b)));
+        let mut unique: Vec<AnyLock> = Vec::with_capacity(members.len());
+        for lock in members {
+            let kind = |lock: &AnyLock| lock.spec().ok().map(|spec| spec.protocol.kind());
+            let is_repeated = same_in_redis(&unique, &lock).any(|other| kind(other) == kind(&lock));
+            if !is_repeated {
+                unique.push(lock);
+            }
+        }
         Self {
-            members,
+            members: unique,
             lease: None,
             owner: None,
             quorum: PhantomData,
@@ -380,19 +383,13 @@ impl<Q: Quorum> GroupLock<Q> {
         if self.members.is_empty() {
             return Err(Error::config("a group needs at least one lock"));
         }
-        let mut last: Option<(&AnyLock, &Arc<LockSpec>)> = None;
-        for lock in &self.members {
-            let spec = lock.spec()?;
-            let is_same = |(other, at): (&AnyLock, &Arc<LockSpec>)| {
-                (&at.name, at.mode, other.engine.id) == (&spec.name, spec.mode, lock.engine.id)
-            };
-            if last.is_some_and(is_same) {
-                let name = &spec.name;
+        for (index, lock) in self.members.iter().enumerate() {
+            let name = &lock.spec()?.name;
+            if same_in_redis(&self.members[..index], lock).next().is_some() {
                 return Err(Error::config(format!(
                     "the group names `{name}` as two kinds that share one lock in Redis: name it once"
                 )));
             }
-            last = Some((lock, spec));
         }
         let member = |lock: &AnyLock| {
             Ok(Member {
@@ -406,6 +403,26 @@ impl<Q: Quorum> GroupLock<Q> {
     fn owner(&self) -> Owner {
         self.owner.unwrap_or_else(Owner::current)
     }
+}
+
+/// The order of members: an invalid name comes first, because the user is to see that error.
+fn rank(lock: &AnyLock) -> Option<(&Arc<str>, HoldMode)> {
+    let spec = lock.spec().ok()?;
+    Some((&spec.name, spec.mode))
+}
+
+/// The members at the end of sorted `members` that are the same lock in Redis as `lock`, which
+/// comes next.
+fn same_in_redis<'a>(
+    members: &'a [AnyLock],
+    lock: &'a AnyLock,
+) -> impl Iterator<Item = &'a AnyLock> {
+    let is_valid = lock.spec().is_ok();
+    let run = members
+        .iter()
+        .rev()
+        .take_while(|other| rank(other) == rank(lock));
+    run.filter(move |other| is_valid && other.engine.id == lock.engine.id)
 }
 
 impl<Q: Quorum> Clone for GroupLock<Q> {

@@ -291,3 +291,44 @@ async fn a_majority_waits_for_the_rest_if_a_grant_has_ended() {
     let guard = group.try_lock().await.unwrap().expect("two are valid");
     assert!(!guard.is_lost());
 }
+
+#[tokio::test(start_paused = true)]
+async fn members_of_one_name_keep_the_order_of_the_caller() {
+    let servers = [(); 2].map(|()| InMemoryRedis::new());
+    let (mut clients, mut guards) = (Vec::new(), Vec::new());
+    for server in &servers {
+        clients.push(network::client(server).await);
+        guards.push(hold(&network::client(server).await, "a").await);
+    }
+    for first in [0, 1] {
+        let locks = [first, 1 - first].map(|index| clients[index].reentrant_lock("a"));
+        let group = GroupLock::<All>::of(locks);
+        let waiting = Box::pin(group.lock());
+        assert!(timeout(SHORT, waiting).await.is_err());
+        until(|| servers.iter().all(|server| server.channels().is_empty())).await;
+        let waiting = tokio::spawn(async move { group.lock().await });
+        until(|| servers.iter().any(|server| !server.channels().is_empty())).await;
+        assert_eq!(servers[1 - first].channels(), [""; 0]);
+        waiting.abort();
+        until(|| servers.iter().all(|server| server.channels().is_empty())).await;
+    }
+}
+
+/// The locks of two clients stand between the repetitions.
+#[tokio::test(start_paused = true)]
+async fn a_repeated_member_counts_once_whatever_stands_between() {
+    let servers = [(); 2].map(|()| InMemoryRedis::new());
+    let (one, other) = (
+        network::client(&servers[0]).await,
+        network::client(&servers[1]).await,
+    );
+    let lock = |client: &LockClient| AnyLock::from(client.reentrant_lock("a"));
+    let group = GroupLock::<All>::of([lock(&one), lock(&other), lock(&one)]);
+    let guard = group.lock().await.unwrap();
+    assert_eq!(guard.names().count(), 2);
+    guard.unlock().await.unwrap();
+    let fair = AnyLock::from(one.fair_lock("a"));
+    let group = GroupLock::<All>::of([lock(&one), lock(&other), fair]);
+    let refused = group.try_lock().await;
+    assert!(matches!(refused, Err(Error::Config { .. })), "{refused:?}");
+}
