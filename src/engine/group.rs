@@ -97,7 +97,7 @@ struct Missed {
     unreached: Option<usize>,
     /// The errors of the members that failed.
     failures: Vec<Error>,
-    /// Enough members were acquired, and some of them ended before the others were granted.
+    /// Enough members were acquired, and some of them ended before the last one was granted.
     is_too_slow: bool,
 }
 
