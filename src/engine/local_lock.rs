@@ -34,10 +34,10 @@ const ASKER_WAIT: Duration = Duration::from_millis(200);
 /// Upper bound of that time where answers take long.
 const LONGEST_ASKER_WAIT: Duration = Duration::from_secs(2);
 /// Longest time in which tasks of this client acquire the lock without a gap. The next asker then
-/// pauses for [`REST`], because a release does not count all listeners: clients that poll, or
+/// pauses for [`GAP`], because a release does not count all listeners: clients that poll, or
 /// listen at a replica, are missing.
-const LONGEST_CHAIN: Duration = Duration::from_millis(100);
-const REST: Duration = Duration::from_millis(2);
+const GAP_AFTER: Duration = Duration::from_millis(100);
+const GAP: Duration = Duration::from_millis(2);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct EntryId(u64);
@@ -84,12 +84,12 @@ struct Contention<W, O> {
     owners: HashMap<Owner, usize>,
     /// The waiter to which the lock was handed last.
     successor: Option<Waiter<W, O>>,
-    /// The start of the present chain of acquisitions, which leaves other clients no gap.
-    chain_began: Option<Instant>,
-    /// The release under way leaves a gap, because the chain has lasted for [`LONGEST_CHAIN`].
+    /// The start of the consecutive turns of this client, which leave no gap for other clients.
+    turns_began: Option<Instant>,
+    /// The release under way leaves a gap, because the turns have lasted for [`GAP_AFTER`].
     gap_due: bool,
     /// The end of the gap.
-    rest_until: Option<Instant>,
+    gap_until: Option<Instant>,
     /// When this client last had the lock.
     last_busy: Option<Instant>,
     /// The error of the last asker, if it left without an answer.
@@ -112,9 +112,9 @@ impl<W, O> Default for Contention<W, O> {
             waiters: VecDeque::new(),
             owners: HashMap::default(),
             successor: None,
-            chain_began: None,
+            turns_began: None,
             gap_due: false,
-            rest_until: None,
+            gap_until: None,
             last_busy: None,
             last_error: None,
             asking_since: None,
@@ -378,7 +378,7 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
         let mut state = self.state();
         (state.is_held_elsewhere, state.unanswered_since) = (true, None);
         if let Some(contention) = &mut state.contention {
-            (contention.chain_began, contention.rest_until) = (None, None);
+            (contention.turns_began, contention.gap_until) = (None, None);
             contention.answer_takes = took;
         }
     }
@@ -394,8 +394,8 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
     }
 
     /// Takes the end of the gap in which the asker leaves the lock free.
-    pub(super) fn take_rest(&self) -> Option<Instant> {
-        self.state().contention.as_mut()?.rest_until.take()
+    pub(super) fn take_gap(&self) -> Option<Instant> {
+        self.state().contention.as_mut()?.gap_until.take()
     }
 
     /// Removes a waiter or the asker. It leaves with an `error` if the server did not answer it.
@@ -457,18 +457,18 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
     }
 
     /// Begins the release of the tenure. Returns whether the next waiter may ask directly behind
-    /// the release. Otherwise it pauses for [`REST`] after the answer.
+    /// the release. Otherwise it pauses for [`GAP`] after the answer.
     pub(super) fn begin_release(&self, now: Instant) -> bool {
         let mut state = self.state();
         let Some(contention) = &mut state.contention else {
             return true;
         };
         if contention.waiters.is_empty() {
-            contention.chain_began = None;
+            contention.turns_began = None;
             return true;
         }
-        let began = *contention.chain_began.get_or_insert(now);
-        contention.gap_due = now.saturating_duration_since(began) >= LONGEST_CHAIN;
+        let began = *contention.turns_began.get_or_insert(now);
+        contention.gap_due = now.saturating_duration_since(began) >= GAP_AFTER;
         !contention.gap_due
     }
 
@@ -491,7 +491,7 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
             let now = Instant::now();
             contention.last_busy = Some(now);
             if std::mem::take(&mut contention.gap_due) {
-                (contention.chain_began, contention.rest_until) = (None, Some(now + REST));
+                (contention.turns_began, contention.gap_until) = (None, Some(now + GAP));
             }
         }
         let passed = state

@@ -107,7 +107,7 @@ fn lock_that_another_client_has_is_known_to_be_taken_until_something_else_is_hea
     assert!(!lock.was_busy_since(now));
     lock.record_refusal(Duration::ZERO);
     let others = [(); 2].map(|()| wait(&lock, Owner::new()));
-    let later = now + LONGEST_CHAIN;
+    let later = now + GAP_AFTER;
     assert!(lock.was_busy_since(later));
     drop(lock.leave(first, None));
     assert!(lock.was_busy_since(later));
@@ -265,15 +265,15 @@ async fn a_long_chain_of_hand_offs_ends_with_a_pause() {
         now += WINDOW;
         number += 1;
     }
-    assert_eq!(now, began + LONGEST_CHAIN);
-    assert!(number > 1 && lock.take_rest().is_none());
+    assert_eq!(now, began + GAP_AFTER);
+    assert!(number > 1 && lock.take_gap().is_none());
     drop(lock.end_tenure(0));
-    assert_eq!(lock.take_rest(), Some(Instant::now() + REST));
+    assert_eq!(lock.take_gap(), Some(Instant::now() + GAP));
     assert!(lock.begin_release(now), "a new chain begins");
     // Another client has acquired the lock, which ends the chain as well.
     lock.record_refusal(Duration::ZERO);
-    assert!(lock.begin_release(now + LONGEST_CHAIN / 2));
-    assert!(lock.begin_release(now + LONGEST_CHAIN));
+    assert!(lock.begin_release(now + GAP_AFTER / 2));
+    assert!(lock.begin_release(now + GAP_AFTER));
 }
 
 /// A tenure with the number 0, and two waiters.

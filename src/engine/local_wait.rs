@@ -245,7 +245,7 @@ impl Engine {
                     Some(other) => return Ok(other),
                 };
                 if is_turn {
-                    if let Some(until) = entry.local.take_rest() {
+                    if let Some(until) = entry.local.take_gap() {
                         Box::pin(sleep_until(deadline.earlier(until))).await;
                     }
                     return Ok(Admission::Ask);
