@@ -1,5 +1,5 @@
--- Acquires a lock for its owner if it is free and the owner is the head of the queue or the queue is empty. Else gives the owner a
--- place in the queue.
+-- Grants the lock if it is free and the owner heads the queue, or the queue is empty. A refused waiter gets a queue entry; `try_lock`
+-- gets none. An owner with a hold gets another one.
 --
 -- A place has a score: the time when it ends, in ms of this server's clock. The script removes only the head of the queue, and
 -- only while the lock is free. Scores are Redisson's: a Redisson waiter that gets the lock or gives up subtracts `timeout` from
@@ -9,14 +9,15 @@
 -- KEYS  lock: the hash of owners and their counts; queue: the list of waiters; places: zset of their scores
 -- ARGV  owner; lease: ms; holds: the owner's count after this operation; 1 for a first hold
 --       waited: ms since this wait's last attempt, 0 at its first, -1 if the owner does not wait
---       place: ms that a waiter of this crate keeps its place after its last attempt; timeout: ms that Redisson's does
+--       place: ms that a waiter of this crate keeps its place after its last attempt
+--       timeout: ms that a waiter of Redisson keeps its place
 --       channel: of the lock; a waiter subscribes to `channel:owner`
 --       nudge: 1 to notify the head of the queue if the lock is free, else 0
 -- Its messages to other waiters are hints: without the right to the channels, these ask by themselves, a little later.
 -- Replies
 --   DONE    granted
---   BUSY    another owner holds the lock or is before  detail: ms after which to ask again, -1 if unknown
---   ABSENT  the owner's earlier holds are gone         detail: 0
+--   BUSY    another owner holds the lock, or stands earlier in the queue  detail: ms after which to ask again, -1 if unknown
+--   ABSENT  the owner's earlier holds are gone                            detail: 0
 
 -- The largest number of dead heads that one call removes: the server serves other clients in between.
 local MOST_REMOVED = 1000
@@ -151,7 +152,8 @@ local function operation(k, owner, lease, holds, waited, place, timeout, channel
       if head then
         call('LPOP', queue)
         call('ZREM', places, owner)
-        -- A head that is not notified asks within `place`, so it learns of a longer lease in time.
+        -- Notify the next head only of a lease shorter than `place`. A head asks within `place` anyway, and so learns of a longer
+        -- lease.
         local next_head = tonumber(lease) < place and call('LINDEX', queue, 0)
         if next_head then
           redis.pcall(PUBLISH, channel .. ':' .. next_head, '0')

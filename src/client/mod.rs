@@ -30,10 +30,13 @@ use crate::{
 /// A client of Redis or Valkey. It creates the handles of all locks.
 ///
 /// Cheap to clone; clones share everything, so one client per process and server is enough. A client has two connections to a
-/// server, one for scripts and one for the messages that wake waiters. Each [`Durability`](crate::Durability) that waits for
-/// replicas has a further one. The client's tasks run on the tokio runtime on which it was built. When the last clone, lock and
-/// guard are gone, the client finishes its queued releases and closes its connections. [`shutdown`](Self::shutdown) does so at
-/// once and returns a report.
+/// master, one for scripts and one for the messages that wake waiters. Each [`Durability`](crate::Durability) that waits for
+/// replicas has a further one. A cluster without sharded messages ([`ShardedPubSub`](crate::ShardedPubSub)) needs one connection
+/// for messages in all. The client also connects to sentinels and, to find the master or the slots, to other servers.
+///
+/// The client's tasks run on the tokio runtime on which it was built. When the last clone, lock and guard are gone, the client
+/// finishes its queued releases and closes its connections. [`shutdown`](Self::shutdown) closes the client now, waits up to 5 s
+/// for queued releases, and returns a report.
 ///
 /// # Redisson
 ///

@@ -5,7 +5,7 @@
 //! notification before each attempt (invariant 5). [`Pause`] is the wait between two attempts: for
 //! a notification, or for a polled kind the back-off.
 //!
-//! The asker alone asks for a lock with a local queue ([`local`](super::local)).
+//! The asker alone asks for a lock with a local queue ([`local_lock`](super::local_lock)).
 //! The loop therefore begins with the wait in the queue, and returns there if the task is refused
 //! while another one is the asker.
 

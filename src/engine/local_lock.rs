@@ -2,11 +2,11 @@
 //!
 //! While a task of the client holds the lock, other tasks enqueue in the order of their arrival,
 //! and send nothing. While no task holds it, the first waiter leaves the queue and is the *asker*:
-//! it subscribes, and sends attempts to the server. The queued tasks wait on. A client thus costs
-//! the server what one task costs, however many of its tasks want the lock.
+//! it sends an attempt, and subscribes if refused. The queued tasks wait on. However many tasks of
+//! a client wait, one of them sends attempts.
 //!
 //! In the *hand-off window*, a time after each grant by the server, the holder may hand the lock to
-//! the first waiter in memory ([`local_queue`](super::local_queue)). A future may be kept and never
+//! the first waiter in memory ([`local_wait`](super::local_wait)). A future may be kept and never
 //! polled, and must not block the queue. A successor that does not pick up its hold within
 //! [`PICK_UP`] therefore goes to the end of the queue, and the next waiter replaces an asker that
 //! is late. A replaced asker sends one attempt when it is polled again, then enqueues.
@@ -33,9 +33,8 @@ const LOOK: Duration = Duration::from_millis(50);
 const ASKER_WAIT: Duration = Duration::from_millis(200);
 /// Upper bound of that time where answers take long.
 const LONGEST_ASKER_WAIT: Duration = Duration::from_secs(2);
-/// Longest time in which tasks of this client acquire the lock without a gap. The next asker then
-/// pauses for [`GAP`], because a release does not count all listeners: clients that poll, or
-/// listen at a replica, are missing.
+/// Longest time in which tasks of this client pass the lock on without a gap. The next asker then
+/// pauses for [`GAP`]: listener counts omit clients that poll, or that listen at a replica.
 const GAP_AFTER: Duration = Duration::from_millis(100);
 const GAP: Duration = Duration::from_millis(2);
 
@@ -481,7 +480,8 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
             .map_or(0, |contention| contention.waiters.len())
     }
 
-    /// Ends the tenure of `number` here and notifies the next waiter. Called at its end, or once its release precedes every later request.
+    /// Forgets the tenure `number` and notifies the next waiter. Call it when the tenure ends, or when its release is sent and cannot
+    /// be overtaken.
     pub(super) fn end_tenure(&self, number: u64) -> ToNotify<O> {
         let mut state = self.state();
         let Some(current) = state.current.take_if(|current| current.number == number) else {
@@ -512,8 +512,8 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
         state.current.as_ref().map(|current| current.tenure.clone())
     }
 
-    /// Hands the tenure of `number` to the first waiter. `make_successor` makes the next tenure and
-    /// its hold, if the conditions allow. Returns `None` without a hand-off; otherwise, whether the
+    /// Ends the tenure `number` and begins its successor for the first waiter. `make_successor`
+    /// makes that tenure and its hold, if the conditions allow. Returns `None` without a hand-off; otherwise, whether the
     /// caller must schedule an early check of the waiters.
     pub(super) fn hand_off(
         &self,

@@ -1,4 +1,4 @@
-//! The tasks at a local queue ([`local`](super::local)): a task waits until it may ask the server
+//! The tasks at a local queue ([`local_lock`](super::local_lock)): a task waits until it may ask the server
 //! or is handed the lock, and a holder hands the lock to the first waiter.
 //!
 //! One background task per client checks all contended locks for waiters and askers that are not

@@ -102,7 +102,8 @@ pub(crate) async fn loss_of(tenure: &Arc<Tenure>, client: &Handle) -> LostReason
     loss(std::slice::from_ref(tenure), 1, has_timer, listen).await
 }
 
-/// The clock is read before the signals: a process that was suspended sees its loss at once (P-R9).
+/// Completes with the reason when fewer than `need` tenures are left. Reads the clock before the signals: a process that was
+/// stopped then sees its loss at the first poll.
 async fn loss(
     tenures: &[Arc<Tenure>],
     need: usize,

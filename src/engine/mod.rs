@@ -18,7 +18,7 @@
 //! | [`final_requests`] | - | releases dropped holds when the runtime has ended |
 //! | [`long_waits`] | - | logs a task that waits for long, and the holder |
 //! | [`dropped`] | - | makes later operations wait for the releases of dropped guards |
-//! | [`local`], [`local_queue`] | which task of this client has a lock, and which is next | hands it off |
+//! | [`local_lock`], [`local_wait`] | which task of this client has a lock, and which is next | hands it off |
 //! | [`readers`] | - | lets readers of this client share a hold |
 //! | [`owners`], [`hold_set`], [`tenure`], [`uses`] | which owner has which holds, and until when | - |
 //! | [`deadline_queue`], [`alarm`], [`watchdog`] | what is due | renews, and notifies holders of a loss |

@@ -59,8 +59,8 @@ impl Pause {
         request: &AcquireRequest,
         local_entry: Option<&LocalEntry>,
     ) -> Option<Box<Self>> {
-        // A kind without announced releases has no message to wait for: `Engine::yield_to_pollers`
-        // has waited already.
+        // Waiters of a kind without announced releases cannot rely on a message to end a yield:
+        // `Engine::yield_to_pollers` has waited already.
         let until = engine
             .yields_until(request)
             .filter(|_| request.spec.announced);

@@ -1,5 +1,5 @@
-//! A tenure: one owner's unbroken possession of a lock, from the first hold to the last release or
-//! the loss.
+//! A tenure: one owner's unbroken possession of a lock. It ends with the last release, the loss or a
+//! local hand-off. Readers of one client may share one.
 //!
 //! A tenure has one or more holds ([`HoldSet`]). It keeps the [entry](OwnerEntry) of the owner to
 //! which the server granted the lock, and renews and releases under that owner's field. A hand-off

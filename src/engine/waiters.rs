@@ -1,10 +1,10 @@
 //! The subscribed waiters of one client, and which of them tries next. Pure.
 //!
-//! The waiters of a local queue ([`local`](super::local)) are not among them, except its asker.
+//! The waiters of a local queue ([`local_lock`](super::local_lock)) are not among them, except its asker.
 //!
-//! Messages, reconnections, losses and polls wake waiters. A wake-up is a state of the waiter and
-//! no permit: an event during an attempt makes a refusal out of date, and the waiter tries again
-//! instead of parking. A waiter that leaves without using a wake-up passes it on. Each queue has a
+//! Messages, reconnections, losses and polls wake waiters. A waiter stores its wake-up as a state.
+//! An event during an attempt makes a refusal outdated; the waiter then tries again instead of
+//! parking. A waiter that leaves without using a wake-up passes it on. Each queue has a
 //! poll besides: when the holder's lease ends, and after the poll floor at the latest (invariant
 //! 5).
 

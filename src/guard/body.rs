@@ -11,7 +11,7 @@ pub(crate) trait Protects {
     /// Completes with the reason when the hold is lost.
     fn loss(&self) -> impl Future<Output = LostReason> + Send;
 
-    /// That the hold was lost for this reason.
+    /// Returns the error for a loss with `reason`.
     fn loss_error(&self, reason: LostReason) -> Error;
 }
 

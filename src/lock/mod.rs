@@ -135,7 +135,8 @@ impl<K: Kind> Lock<K> {
     /// # Errors
     ///
     /// As [`lock`](Self::lock), but [`Error::Unavailable`] already after
-    /// [`Config::command_wait`](crate::Config::command_wait). A lock that another owner holds is `None`, not an error.
+    /// [`Config::command_wait`](crate::Config::command_wait). The wait for dropped guards has a limit of the same length of its own:
+    /// with the default of 3 s, the call lasts 6.1 s at most. A lock that another owner holds is `None`, not an error.
     ///
     /// # Cancel safety
     ///
@@ -332,7 +333,8 @@ impl<K: Kind> Lock<K> {
         }
     }
 
-    /// The name of the lock, with the prefix of the [`Config`](crate::Config) if there is one.
+    /// The name of the lock, with the prefix of the [`Config`](crate::Config) if there is one. Empty for an invalid name, which
+    /// every operation refuses with [`Error::InvalidName`].
     #[doc(alias = "getName")]
     pub fn name(&self) -> &str {
         match &self.subject {

@@ -1,8 +1,7 @@
 //! A cluster: a connection for scripts to each node that has slots, and subscriptions within shards or at any node.
 //!
-//! The crate does not use fred's cluster client, for the reasons in docs/pitfalls.md. There, one dead node blocks the whole
-//! client (P-FR11), a subscription whose slot moves is lost silently (P-FR12), and redirections need a setting that also
-//! repeats scripts (P-FR1).
+//! The crate does not use fred's cluster client. That client stops for one dead node (P-FR11), loses a subscription whose slot
+//! moves (P-FR12), and ties redirections to repeated scripts (P-FR1).
 
 mod seeds;
 mod sharded;

@@ -9,7 +9,7 @@ use super::{HoldMode, LockProtocol};
 /// The longest name accepted, in bytes of UTF-8.
 pub(crate) const MAX_NAME: usize = 64 * 1024;
 
-/// The keys, channel and kind of one lock. Each handle renders them once.
+/// The keys, channel and kind of one lock. Handles on a lock in use share one.
 #[derive(Debug, Clone)]
 pub struct LockSpec {
     /// The requests and replies of this kind.
@@ -22,9 +22,10 @@ pub struct LockSpec {
     pub(crate) channel: Bytes,
     /// Further arguments of the kind's operations: other keys, prefixes of keys, times.
     pub(crate) extra_keys: Vec<Bytes>,
-    /// Which of an owner's counts at this name the kind uses.
+    /// The namespace of the owners' hold counts at this name.
     pub(crate) mode: HoldMode,
-    /// Whether every client publishes each release of the lock and waiters subscribe. Otherwise waiters poll.
+    /// Whether all client libraries publish each release of the lock. If false, waiters also poll: at the back-off (spin), or
+    /// every 200 ms.
     pub(crate) announced: bool,
     /// Whether a waiter that is granted the lock wakes the next one: one release can let several waiters in.
     pub(crate) grant_wakes_next: bool,

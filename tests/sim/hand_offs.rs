@@ -155,7 +155,7 @@ async fn lock_is_handed_off_in_memory_within_the_window() {
     assert_eq!(scripts_of_a_hand_off(off, None, soon).await, 2);
 }
 
-/// The local queue sends nothing, but it subscribes after a moment. So a forced release by another client wakes its waiters.
+/// The client subscribes after 50 ms. So a forced release by another client wakes the waiters of its local queue.
 #[tokio::test(start_paused = true)]
 async fn forced_release_by_another_client_wakes_the_local_queue() {
     let (server, _) = server();
