@@ -152,8 +152,7 @@ local function operation(k, owner, lease, holds, waited, place, timeout, channel
       if head then
         call('LPOP', queue)
         call('ZREM', places, owner)
-        -- Notify the next head only of a lease shorter than `place`. A head asks within `place` anyway, and so learns of a longer
-        -- lease.
+        -- Notify the next head only of a lease shorter than `place`: a head asks within `place` anyway.
         local next_head = tonumber(lease) < place and call('LINDEX', queue, 0)
         if next_head then
           redis.pcall(PUBLISH, channel .. ':' .. next_head, '0')
