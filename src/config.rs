@@ -139,7 +139,7 @@ pub struct Config {
     /// Redisson: none.
     pub yield_to_others: bool,
 
-    /// The hand-off window: for how long after the server's grant this client may hand off a lock between its tasks in memory.
+    /// The hand-off window: for how long after the arrival of the server's grant this client may hand off a lock between its tasks in memory.
     /// Default: 2 ms. Zero switches it off: then the server grants each task's hold.
     ///
     /// Applies to reentrant, non-reentrant, spin and simple locks with the watchdog's lease, while several tasks of a client wait for
