@@ -5,7 +5,7 @@
 //! it sends an attempt, and subscribes if refused. The queued tasks wait on. However many tasks of
 //! a client wait, one of them sends attempts.
 //!
-//! In the *hand-off window*, a time after each grant by the server, the holder may hand the lock to
+//! In the *hand-off window*, a time from the arrival of each grant, the holder may hand the lock to
 //! the first waiter in memory ([`local_wait`](super::local_wait)). A future may be kept and never
 //! polled, and must not block the queue. A successor that does not pick up its hold within
 //! [`PICK_UP`] therefore goes to the end of the queue, and the next waiter replaces an asker that

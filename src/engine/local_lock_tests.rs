@@ -270,7 +270,7 @@ async fn a_long_chain_of_hand_offs_ends_with_a_pause() {
     drop(lock.end_tenure(0));
     assert_eq!(lock.take_gap(), Some(Instant::now() + GAP));
     assert!(lock.begin_release(now), "a new chain begins");
-    // Another client has acquired the lock, which ends the chain as well.
+    // Another client has acquired the lock, which ends the consecutive turns as well.
     lock.record_refusal(Duration::ZERO);
     assert!(lock.begin_release(now + GAP_AFTER / 2));
     assert!(lock.begin_release(now + GAP_AFTER));
