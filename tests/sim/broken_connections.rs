@@ -6,24 +6,6 @@ use tokio::time::{sleep, timeout};
 
 use crate::network::{SHORT, SOON, client, server};
 
-/// A connection breaks with a command under way. The next connection breaks before it has sent `CLIENT KILL` for the first.
-#[tokio::test(start_paused = true)]
-async fn second_reconnection_kills_the_first_broken_connection() {
-    let (server, network) = server();
-    let client = client(&server).await;
-    network.0.late.store(1, Relaxed);
-    // The first `CLIENT` command names the new connection; the second kills the old one.
-    network.0.lost_client.store(2, Relaxed);
-    let guard = client.reentrant_lock("a").lock().await.unwrap();
-    assert_eq!(network.0.lost_client.load(Relaxed), 0);
-    guard.unlock().await.unwrap();
-    sleep(2 * Duration::from_secs(5)).await;
-    assert!(
-        server.holders("a").is_empty(),
-        "a command of a broken connection was executed"
-    );
-}
-
 /// A task gives up while its client has no connection.
 #[tokio::test(start_paused = true)]
 async fn an_acquisition_given_up_before_it_was_sent_is_not_sent() {

@@ -2,13 +2,19 @@
 
 use std::time::Duration;
 
-use redisson_lock::{Error, Owner, Released, test_util::InMemoryRedis};
+use redisson_lock::{Error, Owner, Released, ShutdownReport, test_util::InMemoryRedis};
 use tokio::time::{Instant, sleep};
 
 use crate::{
     lossy_network::{Network, client},
     nested_leases::leased,
 };
+
+/// The names and counts of the holds that a shutdown reports.
+fn left(report: &ShutdownReport) -> Vec<(&str, u32)> {
+    let left = report.unreleased.iter();
+    left.map(|left| (&*left.name, left.holds)).collect()
+}
 
 #[tokio::test(start_paused = true)]
 async fn a_shutdown_reports_the_holds_that_it_leaves() {
@@ -17,12 +23,7 @@ async fn a_shutdown_reports_the_holds_that_it_leaves() {
     client.reentrant_lock("a").lock().await.unwrap().leak();
     server.stop();
     let report = client.shutdown().await;
-    let left: Vec<_> = report
-        .unreleased
-        .iter()
-        .map(|left| (&*left.name, left.holds))
-        .collect();
-    assert_eq!(left, [("a", 1)]);
+    assert_eq!(left(&report), [("a", 1)]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -33,12 +34,7 @@ async fn a_shutdown_reports_a_release_that_was_refused() {
     server.fail_next(1);
     assert!(matches!(guard.unlock().await, Err(Error::Redis { .. })));
     let report = client.shutdown().await;
-    let left: Vec<_> = report
-        .unreleased
-        .iter()
-        .map(|left| (&*left.name, left.holds))
-        .collect();
-    assert_eq!(left, [("a", 1)]);
+    assert_eq!(left(&report), [("a", 1)]);
 }
 
 #[tokio::test(start_paused = true)]
