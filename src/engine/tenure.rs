@@ -443,9 +443,6 @@ impl Tenure {
     pub(super) fn begin_release(&self, id: Option<HoldId>, sent: Instant) -> (u32, Option<Lease>) {
         let mut hold_set = self.hold_set();
         let (holds, lease) = hold_set.remaining_without(id, sent);
-        if holds == 0 {
-            hold_set.close();
-        }
         if let Some(lease) = &lease {
             hold_set.begin_shortening(sent, lease);
         }

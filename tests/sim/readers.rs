@@ -122,6 +122,24 @@ async fn readers_do_not_share_nested_fixed_or_more_durable_holds() {
     );
 }
 
+/// The release of the last reader is sent and not answered yet when another reader of the client comes.
+#[tokio::test(start_paused = true)]
+async fn hold_whose_release_is_under_way_is_not_joined() {
+    let server = InMemoryRedis::new();
+    let client = client(&server).await;
+    let first = reader(&client).lock().await.unwrap();
+    let mut leaving = Box::pin(first.unlock());
+    tokio::select! {
+        biased;
+        _ = &mut leaving => panic!("an answer without a delay"),
+        () = yield_now() => {}
+    }
+    let second = reader(&client).lock().await.unwrap();
+    assert_eq!(leaving.await, Ok(Released::Fully));
+    assert_eq!(counted(&server), [1], "the second reader has no hold");
+    assert_eq!(second.unlock().await, Ok(Released::Fully));
+}
+
 #[tokio::test(start_paused = true)]
 async fn reader_beside_a_writer_of_its_own_is_not_joined() {
     let server = InMemoryRedis::new();
