@@ -187,7 +187,7 @@ pub struct Config {
     )]
     pub command_wait: Duration,
 
-    /// How long `lock` waits for a server that cannot be reached. Default: 60 s.
+    /// How long `lock`, or a `try_lock_for` with a longer wait, waits for a server that cannot be reached. Default: 60 s.
     #[cfg_attr(feature = "serde", serde(deserialize_with = "reading::millis"))]
     pub outage_wait: Duration,
 }

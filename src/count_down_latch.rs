@@ -144,7 +144,8 @@ impl CountDownLatch {
     ///
     /// # Errors
     ///
-    /// As [`wait`](Self::wait).
+    /// As [`wait`](Self::wait), but [`Error::Unavailable`] also when no answer came within `wait`. A latch that was closed at the last
+    /// answer is `false`.
     ///
     /// # Cancel safety
     ///

@@ -170,8 +170,8 @@ impl<K: Kind> Lock<K> {
     ///
     /// # Errors
     ///
-    /// As [`lock`](Self::lock), but [`Error::Unavailable`] when no answer came within `wait`. A lock that another owner held
-    /// all the time is `None`.
+    /// As [`lock`](Self::lock), but [`Error::Unavailable`] when no answer came within `wait`, or within
+    /// [`Config::outage_wait`](crate::Config::outage_wait) if that is shorter. A lock that another owner held all the time is `None`.
     ///
     /// # Cancel safety
     ///

@@ -523,6 +523,28 @@ async fn attempt_is_known_however_short_the_outages_of_other_clients_are() {
     assert_eq!(pool.available_permits().await, Ok(2), "released twice");
 }
 
+/// A latch without an answer is not reported as closed; one that was closed at the last answer is.
+#[tokio::test(start_paused = true)]
+async fn wait_for_a_latch_without_an_answer_is_unavailable() {
+    let server = InMemoryRedis::new();
+    let client = server.client().await.unwrap();
+    let ready = client.count_down_latch("ready");
+    assert_eq!(ready.try_set_count(1).await, Ok(true));
+    let wait = Duration::from_secs(1);
+    let waiting = tokio::spawn({
+        let ready = ready.clone();
+        async move { ready.wait_for(2 * wait).await }
+    });
+    sleep(wait).await;
+    server.stop();
+    let unanswered = ready.wait_for(wait).await;
+    assert!(
+        matches!(unanswered, Err(Error::Unavailable { .. })),
+        "{unanswered:?}"
+    );
+    assert_eq!(waiting.await.unwrap(), Ok(false));
+}
+
 /// A shutdown waits for requests that are under way.
 #[tokio::test(start_paused = true)]
 async fn permits_granted_or_released_during_a_shutdown_are_given_back() {

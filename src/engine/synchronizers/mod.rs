@@ -550,12 +550,14 @@ impl Engine {
             Deadline::Once => None,
             _ => Some(Waiting::begin(self, spec, wanted, false)),
         };
+        let mut was_closed = false;
         loop {
             if let Some(waiting) = &mut waiting {
                 match waiting.notified(deadline).await {
                     Some(State::Over) => return Ok(true),
                     Some(_) => waiting.begin_attempt(),
-                    None => return Ok(false),
+                    None if was_closed => return Ok(false),
+                    None => return Err(self.no_answer(spec, NO_ANSWER)),
                 }
             }
             self.check_open()?;
@@ -567,12 +569,15 @@ impl Engine {
                     return Ok(true);
                 }
                 Ok(Ok(Outcome::Done(Detail::Number(_)))) => match &waiting {
-                    Some(waiting) => waiting.record_refusal(Remaining::plain(0)),
+                    Some(waiting) => {
+                        was_closed = true;
+                        waiting.record_refusal(Remaining::plain(0));
+                    }
                     None => return Ok(false),
                 },
                 Ok(Ok(other)) => return Err(unexpected_answer(other)),
                 Ok(Err(error)) => return Err(error),
-                Err(_) if deadline.is_over() => return Ok(false),
+                Err(_) if was_closed && deadline.is_over() => return Ok(false),
                 Err(_) => return Err(self.no_answer(spec, NO_ANSWER)),
             }
         }
