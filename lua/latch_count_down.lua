@@ -15,14 +15,11 @@ local function operation(k, channel, attempt, lasts)
     return DONE, 0
   end
   local left = math.max(count - 1, 0)
-  store_result(k, attempt, decimal(left), lasts)
-  if left > 0 then
-    call('DECR', KEYS[k])
-    return DONE, left
-  end
+  -- PUBLISH can fail, so it precedes the writes.
   if count == 1 then
     call(PUBLISH, channel, '0')
   end
-  call('DEL', KEYS[k])
-  return DONE, 0
+  store_result_of_release(k, attempt, decimal(left), lasts)
+  call(left > 0 and 'DECR' or 'DEL', KEYS[k])
+  return DONE, left
 end

@@ -10,7 +10,10 @@ local function operation(k, permits, channel)
   -- Without a semaphore, acquired permits belong to an earlier one and do not count.
   local left = before and permits - call('ZCARD', KEYS[k + 1]) or tonumber(permits)
   if left ~= before then
-    call(PUBLISH, channel, decimal(left))
+    -- A listener of Redisson's fails at a number below 0.
+    if left > 0 then
+      call(PUBLISH, channel, decimal(left))
+    end
     call('SET', KEYS[k], decimal(left), 'KEEPTTL')
   end
   return DONE, left

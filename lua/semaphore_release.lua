@@ -1,4 +1,4 @@
--- Adds permits and publishes how many are left. A negative number removes permits.
+-- Adds permits and publishes how many are left, if any are. A negative number removes permits.
 --
 -- KEYS  semaphore: the number of permits left; attempt: see attempts.lua
 -- ARGV  permits: how many; channel: of the waiters; attempt: its number; lasts: ms that the attempt's key lives
@@ -14,8 +14,11 @@ local function operation(k, permits, channel, attempt, lasts)
   if math.abs(left) >= MOST then
     error('that is too many permits')
   end
-  store_result(k, attempt, decimal(left), lasts)
-  call(PUBLISH, channel, decimal(left))
+  -- PUBLISH can fail, so it precedes the writes. A listener of Redisson's fails at a number below 0.
+  if left > 0 then
+    call(PUBLISH, channel, decimal(left))
+  end
+  store_result_of_release(k, attempt, decimal(left), lasts)
   call('INCRBY', KEYS[k], permits)
   return DONE, left
 end

@@ -16,6 +16,7 @@ const LOOK: &str = script!("number", "latch_look");
 const PERMIT: &str = script!("number", "clock", "permits", "permit_acquire");
 const GIVE_BACK: &str = script!("attempts", "number", "clock", "permits", "permit_release");
 const EXTEND: &str = script!("number", "clock", "permits", "permit_extend");
+const SET: &str = script!("number", "permit_set");
 const COUNT: &str = script!("number", "clock", "permits", "permit_count");
 
 /// Sends the client's attempt `number` on a number.
@@ -236,9 +237,42 @@ async fn a_refused_semaphore_request_changes_nothing() {
     assert!(too_many.failed_with("too many"), "{too_many:?}");
     assert_eq!(listener.messages().await, [""; 0], "no message");
     bed.out_of_memory().await;
-    for (script, arguments) in [(ACQUIRE, &["1"] as &[_]), (RELEASE, &["1", CHANNEL])] {
-        let refused = attempt(&bed.admin, script, arguments, 3).await;
-        assert!(refused.failed_with("OOM"), "{refused:?}");
-    }
+    let refused = attempt(&bed.admin, ACQUIRE, &["1"], 3).await;
+    assert!(refused.failed_with("OOM"), "{refused:?}");
     assert_eq!(bed.ask::<String>(&["GET", LOCK]).await, "5");
+}
+
+#[tokio::test]
+async fn a_full_server_takes_permits_back_renews_them_and_counts_down() {
+    let bed = Bed::new().await;
+    bed.ask::<()>(&["SET", LOCK, "5"]).await;
+    bed.ask::<i64>(&["ZADD", ENDS, "922337203685477", &of("a")])
+        .await;
+    bed.out_of_memory().await;
+    let released = attempt(&bed.admin, RELEASE, &["1", CHANNEL], 1).await;
+    assert_eq!(released, Reply::Counted(6));
+    let renewed = bed
+        .admin
+        .run_on(EXTEND, &[ENDS], &[&of("a"), "60000"])
+        .await;
+    assert_eq!(renewed, Reply::Done);
+    let (keys, ids) = ([LOCK, ATTEMPT, ENDS], of("a"));
+    let given_back = [&*ids, CHANNEL, "2", "60000"];
+    let given_back = bed.admin.run_on(GIVE_BACK, &keys, &given_back).await;
+    assert_eq!(given_back, Reply::Done);
+    let counted = attempt(&bed.admin, COUNT_DOWN, &[LATCH], 3).await;
+    assert_eq!(counted, Reply::Counted(6));
+}
+
+/// Redisson's listeners take a number below 0 for that many permits, and fail.
+#[tokio::test]
+async fn no_message_says_that_less_than_no_permits_are_left() {
+    let bed = Bed::new().await;
+    bed.ask::<()>(&["SET", LOCK, "5"]).await;
+    let mut listener = Listener::on(&bed.server, CHANNEL).await;
+    let removed = attempt(&bed.admin, RELEASE, &["-7", CHANNEL], 1).await;
+    assert_eq!(removed, Reply::Counted(-2));
+    let set = bed.admin.run_on(SET, &[LOCK, ENDS], &["0", CHANNEL]).await;
+    assert_eq!(set, Reply::Counted(0));
+    assert_eq!(listener.messages().await, [""; 0]);
 }
