@@ -20,8 +20,8 @@ local function store_result(k, attempt, result, lasts)
   call('SET', KEYS[k + 1], attempt .. ' ' .. result, 'PX', lasts)
 end
 
--- As store_result, for a script that frees what others wait for. A server that is out of memory refuses SET only as the first write
--- of a script, so PEXPIRE goes first.
+-- As store_result, for a script that frees permits or counts down. A server that is out of memory refuses SET only as the first
+-- write of a script, so PEXPIRE goes first.
 local function store_result_of_release(k, attempt, result, lasts)
   call('PEXPIRE', KEYS[k + 1], lasts)
   store_result(k, attempt, result, lasts)

@@ -343,8 +343,11 @@ impl LockClient {
     /// ```
     #[doc(alias = "getCountDownLatch")]
     pub fn count_down_latch(&self, name: impl Into<String>) -> CountDownLatch {
-        let site = self.named(name.into());
-        let site = site.map(SyncSpec::count_down_latch).map(Arc::new);
+        let site = self.named(name.into()).map(SyncSpec::count_down_latch);
+        let site = site.and_then(|spec| match self.engine.check_latch(&spec) {
+            Ok(()) => Ok(Arc::new(spec)),
+            Err(reason) => Err(invalid_name(spec.name.to_string(), reason)),
+        });
         CountDownLatch::new(self.engine.clone(), site)
     }
 
@@ -497,10 +500,7 @@ impl LockClient {
         };
         match self.engine.check_name(&name) {
             Ok(()) => Ok(name.into()),
-            Err(reason) => Err(Box::new(Error::InvalidName {
-                name: shortened(name),
-                reason,
-            })),
+            Err(reason) => Err(invalid_name(name, reason)),
         }
     }
 
@@ -587,4 +587,11 @@ fn shortened(name: String) -> String {
         Some((end, _)) => format!("{}...", &name[..end]),
         None => name,
     }
+}
+
+fn invalid_name(name: String, reason: &'static str) -> Box<Error> {
+    Box::new(Error::InvalidName {
+        name: shortened(name),
+        reason,
+    })
 }

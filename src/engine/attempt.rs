@@ -34,7 +34,7 @@ use crate::{
 const NO_ANSWER: &str =
     "the server did not answer; what it may have granted is given back when it can be reached";
 
-const OUTDATED: &str = "the lock was granted, and the grant was over when the answer arrived: the lease is too short for the time an answer takes";
+pub(super) const OUTDATED: &str = "it was granted, and the grant was over when the answer arrived: the lease is too short for the time an answer takes";
 
 /// The outcome of an attempt.
 pub(super) enum AttemptOutcome {

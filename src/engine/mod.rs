@@ -104,6 +104,7 @@ use crate::{
         Inspection, Lease, LockProtocol, LockSpec, Presence, Refusal, Reply, Request,
         holders::{self, Holder, Waiter},
         name, presence,
+        sync_spec::SyncSpec,
     },
 };
 use detach::DetachOnDrop;
@@ -324,6 +325,19 @@ impl Engine {
             );
         }
         Ok(())
+    }
+
+    /// Returns why no latch can have this spec: its braces put its channel into another slot, where
+    /// the server refuses sharded messages.
+    pub(crate) fn check_latch(&self, spec: &SyncSpec) -> Result<(), &'static str> {
+        let redis = self.batcher.redis();
+        let is_sharded = redis.is_cluster() && redis.counts_listeners();
+        match is_sharded && redis.slot(&spec.key) != redis.slot(&spec.channel) {
+            true => {
+                Err("its braces put the latch and its channel into different slots of the cluster")
+            }
+            false => Ok(()),
+        }
     }
 
     pub(crate) fn is_closed(&self) -> bool {

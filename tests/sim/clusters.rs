@@ -9,7 +9,7 @@ use std::{
 };
 
 use redisson_lock::{
-    Config, LockClient, Owner, ShardedPubSub,
+    Config, Error, LockClient, Owner, ShardedPubSub,
     test_util::simulation::{Cluster, Executed, Fate, Faults},
 };
 use tokio::time::{Instant, sleep, timeout};
@@ -51,6 +51,19 @@ async fn a_hold_lost_in_a_takeover_is_reported_before_its_renewal() {
     assert!(
         told.is_ok(),
         "the client does not verify the hold on the new owner of its slot"
+    );
+}
+
+/// The channel of such a latch is in another slot than its key, where the node refuses a sharded message.
+#[tokio::test(start_paused = true)]
+async fn latch_with_braces_is_refused_with_sharded_messages() {
+    let cluster = Cluster::new(3);
+    let client = client(&cluster).await;
+    let set = client.count_down_latch("{a}:x").try_set_count(3).await;
+    assert!(matches!(set, Err(Error::InvalidName { .. })), "{set:?}");
+    assert_eq!(
+        client.count_down_latch("a:x").try_set_count(3).await,
+        Ok(true)
     );
 }
 

@@ -12,7 +12,7 @@ use redisson_lock::{
     LockClient, LostReason, PermitExpirableSemaphore,
     test_util::{
         InMemoryRedis,
-        simulation::{Fate, Faults},
+        simulation::{Ending, Fate, Faults},
     },
 };
 use tokio::time::{Instant, timeout};
@@ -28,6 +28,24 @@ impl Faults for Scripts {
         let is_script = command.starts_with("EVAL");
         self.0.fetch_add(is_script.into(), Relaxed);
         Fate::default()
+    }
+}
+
+/// Loses the answer to a script once it is set, and lets the next connection take so many milliseconds.
+#[derive(Clone, Default)]
+struct Outage(Arc<AtomicU64>);
+
+impl Faults for Outage {
+    fn connecting(&mut self) -> Duration {
+        Duration::from_millis(self.0.swap(0, Relaxed))
+    }
+
+    fn sending(&mut self, _connection: u64, command: &'static str) -> Fate {
+        let is_lost = command.starts_with("EVAL") && self.0.load(Relaxed) > 0;
+        Fate {
+            delay: Duration::ZERO,
+            ending: is_lost.then_some(Ending::Unanswered),
+        }
     }
 }
 
@@ -68,6 +86,40 @@ async fn a_renewed_permit_outlasts_its_lease_and_its_release_ends_the_renewals()
     let sent = scripts.0.load(Relaxed);
     assert!((25..40).contains(&sent), "{sent} scripts in ten leases");
     drop(renewed);
+}
+
+/// The request waits for longer than the lease that it asks for.
+#[tokio::test(start_paused = true)]
+async fn permit_acquired_through_an_outage_is_valid_and_renewed() {
+    let server = InMemoryRedis::new();
+    let [(_ours, pool), (_theirs, other)] = two(&server).await;
+    server.stop();
+    let waiting = tokio::spawn({
+        let pool = pool.clone();
+        async move { pool.acquire(LEASE).await }
+    });
+    server.advance(4 * LEASE).await;
+    server.start();
+    let permit = waiting.await.unwrap().unwrap();
+    assert!(!permit.is_lost());
+    server.advance(4 * LEASE).await;
+    assert!(!permit.is_lost());
+    assert!(other.try_acquire(LEASE).await.unwrap().is_none());
+}
+
+/// The answer to the first sending is lost, and its repetition is answered after the end of the lease.
+#[tokio::test(start_paused = true)]
+async fn grant_that_is_over_at_its_answer_is_returned_and_replaced() {
+    let (server, outage) = (InMemoryRedis::new(), Outage::default());
+    let [(_ours, pool), (_theirs, other)] = two(&server).await;
+    server.set_faults(outage.clone());
+    outage.0.store(4 * LEASE.as_millis() as u64, Relaxed);
+    let permit = pool.acquire(LEASE).await.unwrap();
+    assert!(!permit.is_lost());
+    assert!(permit.release().await.unwrap());
+    server.advance(LEASE).await;
+    assert_eq!(other.available_permits().await, Ok(1));
+    assert_eq!(other.acquired_permits().await, Ok(0));
 }
 
 #[tokio::test(start_paused = true)]

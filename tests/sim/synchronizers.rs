@@ -29,6 +29,9 @@ use tokio::{
     task::{JoinSet, LocalSet, yield_now},
     time::{Instant, sleep, timeout},
 };
+use tracing::Level;
+
+use crate::lines::Lines;
 
 /// The longest duration of a history, many times longer than its outages and leases.
 const LONG: Duration = Duration::from_secs(20_000);
@@ -543,6 +546,95 @@ async fn wait_for_a_latch_without_an_answer_is_unavailable() {
         "{unanswered:?}"
     );
     assert_eq!(waiting.await.unwrap(), Ok(false));
+}
+
+/// Another client publishes during each attempt, so no refusal is up to date.
+#[tokio::test(start_paused = true)]
+async fn timed_acquire_ends_in_time_beside_ever_new_messages() {
+    let (server, network) = (InMemoryRedis::new(), Network::default());
+    let client = server.client().await.unwrap();
+    let pool = client.semaphore("pool");
+    pool.try_set_permits(1).await.unwrap();
+    let permit = pool.acquire().await.unwrap();
+    server.set_faults(network.clone());
+    network.0.answering.store(20, Relaxed);
+    let raw = Arc::new(server.raw().await.unwrap());
+    let mut messages = JoinSet::new();
+    messages.spawn(async move {
+        loop {
+            let raw = raw.clone();
+            tokio::spawn(async move { raw.send("PUBLISH", &["redisson_sc:{pool}", "1"]).await });
+            sleep(Duration::from_millis(5)).await;
+        }
+    });
+    let began = Instant::now();
+    let wait = Duration::from_secs(1);
+    let tried = timeout(2 * wait, pool.try_acquire_for(wait)).await;
+    assert!(tried.expect("it waits on").unwrap().is_none());
+    assert!(
+        began.elapsed() <= wait + Duration::from_millis(100),
+        "{:?}",
+        began.elapsed()
+    );
+    permit.release().await.unwrap();
+}
+
+/// The client's own reply says how many permits are left.
+#[tokio::test(start_paused = true)]
+async fn release_wakes_a_waiter_of_its_client_without_a_message() {
+    struct Mute;
+    impl Faults for Mute {
+        fn delivering(&mut self, _connection: u64) -> Delivering {
+            Delivering::Never
+        }
+    }
+    let server = InMemoryRedis::new();
+    let config = Config::default().with_poll_floor(LONG);
+    let client = server.client_with(config).await.unwrap();
+    let pool = client.semaphore("pool");
+    pool.try_set_permits(2).await.unwrap();
+    server.set_faults(Mute);
+    let (one, other) = (pool.acquire().await.unwrap(), pool.acquire().await.unwrap());
+    let mut waiters = JoinSet::new();
+    for _ in 0..2 {
+        let pool = pool.clone();
+        waiters.spawn(async move { pool.acquire().await.unwrap().leak() });
+    }
+    // By then the hand-off window is over.
+    sleep(Duration::from_secs(1)).await;
+    one.release().await.unwrap();
+    drop(other);
+    let served = timeout(Duration::from_secs(1), waiters.join_all()).await;
+    assert!(served.is_ok(), "a waiter sleeps beside a free permit");
+}
+
+/// The refusal arrives when the caller has gone.
+#[tokio::test(start_paused = true)]
+async fn release_that_fails_in_the_background_is_logged() {
+    struct Refusing;
+    impl Faults for Refusing {
+        fn refusal(&mut self, command: &'static str) -> Option<String> {
+            let is_script = command.starts_with("EVAL");
+            is_script.then(|| "NOPERM this user has no permissions".into())
+        }
+
+        fn answering(&mut self, _connection: u64) -> Duration {
+            Duration::from_secs(2)
+        }
+    }
+    let (lines, _guard) = Lines::keep_from(Level::WARN);
+    let server = InMemoryRedis::new();
+    let config = Config::default().with_command_wait(Duration::from_secs(1));
+    let client = server.client_with(config).await.unwrap();
+    let pool = client.semaphore("pool");
+    pool.try_set_permits(1).await.unwrap();
+    let permit = pool.acquire().await.unwrap();
+    server.set_faults(Refusing);
+    let released = permit.release().await;
+    assert!(matches!(released, Err(Error::Unavailable { .. })));
+    assert_eq!(lines.with("permits were not given back").len(), 0);
+    sleep(Duration::from_secs(2)).await;
+    assert_eq!(lines.with("permits were not given back").len(), 1);
 }
 
 /// A shutdown waits for requests that are under way.

@@ -19,6 +19,7 @@ use uuid::Uuid;
 
 use super::{
     CallError, Engine, Event, Refusal, Request,
+    attempt::OUTDATED,
     detach::{Caller, DetachOnDrop},
     request::Deadline,
     retry::{Retry, TRANSIENT_PAUSE},
@@ -158,6 +159,13 @@ enum AttemptOutcome<T> {
     Unanswered { reason: String },
 }
 
+/// The answer to a request.
+struct Answer {
+    outcome: Outcome,
+    /// The time before the first sending that the server may have executed.
+    sent: Instant,
+}
+
 /// A waiter, from its join to its leave.
 struct Waiting<'a> {
     engine: &'a Arc<Engine>,
@@ -169,15 +177,30 @@ struct Waiting<'a> {
 }
 
 impl<'a> Waiting<'a> {
-    fn begin(
+    fn begin(engine: &'a Arc<Engine>, spec: &'a Arc<SyncSpec>, wanted: Wanted) -> Self {
+        Self::join(engine, spec, wanted, engine.synchronizers.waiters(), false)
+    }
+
+    /// Joins behind waiters that wait for no more permits, if there are any.
+    fn begin_behind(
         engine: &'a Arc<Engine>,
         spec: &'a Arc<SyncSpec>,
         wanted: Wanted,
+    ) -> Option<Self> {
+        let mut waiters = engine.synchronizers.waiters();
+        let waits = waiters.would_wait(spec, wanted);
+        waits.then(|| Self::join(engine, spec, wanted, waiters, true))
+    }
+
+    fn join(
+        engine: &'a Arc<Engine>,
+        spec: &'a Arc<SyncSpec>,
+        wanted: Wanted,
+        mut waiters: MutexGuard<'_, Waiters>,
         behind: bool,
     ) -> Self {
         let all = &engine.synchronizers;
         let signal = Arc::new(Notify::new());
-        let mut waiters = all.waiters();
         let id = waiters.join(spec, wanted, behind, signal.clone(), Instant::now());
         // Called under the mutex, as is the end of the last wait: the server receives subscriptions
         // and their ends in the order of joins and leaves.
@@ -347,6 +370,15 @@ impl Operation {
         // The runtime may be ending, and the connection may have ended before this task. The drop
         // then adds a final request.
         self.is_over = !self.gives_back || answered != Err(Error::Closed);
+        match &answered {
+            Ok(Outcome::Done(Detail::Number(left))) if self.gives_back => {
+                let left = Remaining::plain(*left);
+                engine.synchronizers.record_answer(spec, left);
+            }
+            // The caller may have gone.
+            Err(error) if self.gives_back && self.is_over => engine.log_unreleased(spec, error),
+            _ => {}
+        }
         answered
     }
 }
@@ -377,7 +409,8 @@ impl Engine {
                 engine.may_announce(&spec).await?;
                 let ongoing = engine.synchronizers.attempts.begin();
                 let request = semaphore::acquire(&spec, permits, &ongoing.attempt);
-                match engine.until_answered(&spec, request, Some(&caller)).await? {
+                let answer = engine.until_answered(&spec, request, Some(&caller)).await?;
+                match answer.outcome {
                     Outcome::Done(Detail::Number(left)) => {
                         let hand_off_until = Instant::now() + engine.config.local_hand_off;
                         Ok(AttemptOutcome::Granted(
@@ -438,27 +471,41 @@ impl Engine {
             let (engine, spec, lease) = (self.clone(), spec.clone(), lease.clone());
             async move {
                 engine.may_announce(&spec).await?;
-                let ids: Vec<_> = (0..permits).map(|_| attempts::permit_id()).collect();
-                let request = permit::acquire(&spec, &ids, lease.as_ref());
-                let sent = Instant::now();
-                match engine.until_answered(&spec, request, Some(&caller)).await? {
-                    Outcome::Done(Detail::Numbers(numbers)) if numbers.len() == 3 => {
-                        let rest = Remaining::with_end(numbers[1], numbers[2]);
-                        if numbers[0] == 0 {
-                            return Ok(AttemptOutcome::Busy(rest));
-                        }
-                        let lease = lease.as_ref();
-                        let held = ids.into_iter().map(|id| {
-                            ExpirablePermitGuard::new(&engine, &spec, id, sent, lease, is_renewed)
-                        });
-                        Ok(AttemptOutcome::Granted(held.collect(), rest))
+                let lease = lease.as_ref();
+                loop {
+                    let ids: Vec<_> = (0..permits).map(|_| attempts::permit_id()).collect();
+                    let request = permit::acquire(&spec, &ids, lease);
+                    let answer = engine.until_answered(&spec, request, Some(&caller)).await?;
+                    let Outcome::Done(Detail::Numbers(numbers)) = &answer.outcome else {
+                        return Err(unexpected_answer(answer.outcome));
+                    };
+                    let &[is_granted, left, nearest] = &numbers[..] else {
+                        return Err(unexpected_answer(answer.outcome));
+                    };
+                    let rest = Remaining::with_end(left, nearest);
+                    if is_granted == 0 {
+                        return Ok(AttemptOutcome::Busy(rest));
                     }
-                    other => Err(unexpected_answer(other)),
+                    let held = ids.into_iter().map(|id| {
+                        ExpirablePermitGuard::new(
+                            &engine,
+                            &spec,
+                            id,
+                            answer.sent,
+                            lease,
+                            is_renewed,
+                        )
+                    });
+                    let held = Vec::from_iter(held);
+                    if held.iter().all(|permit| !permit.has_expired()) {
+                        return Ok(AttemptOutcome::Granted(held, rest));
+                    }
+                    caller.set_reason(OUTDATED);
                 }
             }
         };
         // Permits with an id are not handed off: each has an end of its own.
-        let given = |_| unreachable!("permits with an end are not passed on");
+        let given = |_| unreachable!("permits with ids are never handed off");
         let wanted = Wanted::Ids(permits);
         self.acquire_by(spec, wanted, deadline, try_once, given)
             .await
@@ -480,10 +527,11 @@ impl Engine {
         runtime::check()?;
         let waits = !matches!(deadline, Deadline::Once);
         let all = &self.synchronizers;
-        let begin = |behind| Waiting::begin(self, spec, wanted, behind);
-        let behind = waits && all.waiters().would_wait(spec, wanted);
-        let mut waiting = behind.then(|| begin(true));
-        let mut was_busy = behind;
+        let mut waiting = match waits {
+            true => Waiting::begin_behind(self, spec, wanted),
+            false => None,
+        };
+        let mut was_busy = waiting.is_some();
         loop {
             if let Some(waiting) = &mut waiting {
                 match waiting.notified(deadline).await {
@@ -517,7 +565,7 @@ impl Engine {
                 (AttemptOutcome::Busy(_), None) if !waits => return Ok(None),
                 (AttemptOutcome::Busy(_), None) => {
                     was_busy = true;
-                    waiting = Some(begin(false));
+                    waiting = Some(Waiting::begin(self, spec, wanted));
                 }
                 (AttemptOutcome::Busy(rest), Some(waiting)) => {
                     was_busy = true;
@@ -529,6 +577,10 @@ impl Engine {
                 (AttemptOutcome::Unanswered { reason }, _) => {
                     return Err(self.no_answer(spec, reason));
                 }
+            }
+            // A refusal that a message has made outdated would be followed by another attempt.
+            if deadline.is_over() {
+                return Ok(None);
             }
         }
     }
@@ -548,7 +600,7 @@ impl Engine {
         };
         let mut waiting = match deadline {
             Deadline::Once => None,
-            _ => Some(Waiting::begin(self, spec, wanted, false)),
+            _ => Some(Waiting::begin(self, spec, wanted)),
         };
         let mut was_closed = false;
         loop {
@@ -557,13 +609,13 @@ impl Engine {
                     Some(State::Over) => return Ok(true),
                     Some(_) => waiting.begin_attempt(),
                     None if was_closed => return Ok(false),
-                    None => return Err(self.no_answer(spec, NO_ANSWER)),
+                    None => return Err(self.no_answer(spec, NO_REPLY)),
                 }
             }
             self.check_open()?;
             let look = self.until_answered(spec, latch::look(spec, mark), None);
             let looked = timeout_at(self.answer_deadline(deadline), look).await;
-            match looked {
+            match looked.map(|looked| looked.map(|answer| answer.outcome)) {
                 Ok(Ok(Outcome::Done(Detail::Number(count)))) if count <= 0 => {
                     all.waiters().record_open(spec, Instant::now());
                     return Ok(true);
@@ -578,7 +630,7 @@ impl Engine {
                 Ok(Ok(other)) => return Err(unexpected_answer(other)),
                 Ok(Err(error)) => return Err(error),
                 Err(_) if was_closed && deadline.is_over() => return Ok(false),
-                Err(_) => return Err(self.no_answer(spec, NO_ANSWER)),
+                Err(_) => return Err(self.no_answer(spec, NO_REPLY)),
             }
         }
     }
@@ -629,11 +681,12 @@ impl Engine {
         runtime::check()?;
         self.check_open()?;
         let answer = self.until_answered(spec, request, None);
-        match timeout_at(Instant::now() + self.config.command_wait, answer).await {
+        let answer = timeout_at(Instant::now() + self.config.command_wait, answer).await;
+        match answer.map(|answer| answer.map(|answer| answer.outcome)) {
             Ok(Ok(Outcome::Done(detail))) => Ok(Some(detail)),
             Ok(Ok(_)) => Ok(None),
             Ok(Err(error)) => Err(error),
-            Err(_) => Err(self.no_answer(spec, NO_ANSWER)),
+            Err(_) => Err(self.no_answer(spec, NO_REPLY)),
         }
     }
 
@@ -663,17 +716,9 @@ impl Engine {
         spec: &Arc<SyncSpec>,
         request: impl FnOnce(&Attempt) -> Request,
     ) {
-        let (engine, at) = (self.clone(), spec.clone());
         let released = Operation::new(self, spec, request).giving_back().run();
         // If there is no release task any more, the drop of the operation adds a final request.
-        let _: bool = self.jobs.push(async move {
-            match released.await {
-                // The drop of the operation has added a final request, or has logged that it could
-                // not.
-                Ok(_) | Err(Error::Closed) => {}
-                Err(error) => engine.log_unreleased(&at, &error),
-            }
-        });
+        let _: bool = self.jobs.push(async move { drop(released.await) });
     }
 
     fn log_unreleased(&self, spec: &SyncSpec, error: &Error) {
@@ -718,12 +763,18 @@ impl Engine {
         spec: &SyncSpec,
         request: Request,
         caller: Option<&Caller>,
-    ) -> Result<Outcome, Error> {
+    ) -> Result<Answer, Error> {
         let mut retry = Retry::default();
+        let mut first_sent = None;
         loop {
             let caller_before = caller.filter(|_| !retry.is_in_doubt());
-            match self.ask_at(spec, &request, caller_before).await? {
-                Ok(outcome) => return Ok(outcome),
+            if !retry.is_in_doubt() {
+                first_sent = None;
+            }
+            let (sent, answer) = self.ask_at(spec, &request, caller_before).await?;
+            let sent = *first_sent.get_or_insert(sent);
+            match answer {
+                Ok(outcome) => return Ok(Answer { outcome, sent }),
                 Err(error) => {
                     let again = retry.again(&spec.name, error)?;
                     caller
@@ -754,12 +805,12 @@ impl Engine {
                 Some(until) => match timeout_at(until, asking).await {
                     Ok(answer) => answer?,
                     Err(_) => {
-                        let reason = "whether it was done is not known, and it is too late to ask";
+                        let reason = "the connection broke, and the server forgets soon whether it executed the operation: check the count before a repetition";
                         return Err(self.no_answer(spec, reason));
                     }
                 },
             };
-            match answer {
+            match answer.1 {
                 Ok(outcome) => return Ok(outcome),
                 Err(CallError::Refused(Refusal::Failed { message })) if message.contains("OOM") => {
                     let until = *until.get_or_insert_with(|| Instant::now() + longest);
@@ -779,13 +830,14 @@ impl Engine {
         }
     }
 
-    /// Sends a request once there is a connection, unless the caller has gone before.
+    /// Sends a request once there is a connection, unless the caller has gone before. Returns the
+    /// time before the sending, and the answer.
     async fn ask_at(
         &self,
         spec: &SyncSpec,
         request: &Request,
         caller: Option<&Caller>,
-    ) -> Result<Result<Outcome, CallError>, Error> {
+    ) -> Result<(Instant, Result<Outcome, CallError>), Error> {
         let redis = self.batcher.redis();
         let slot = redis.slot(&spec.key);
         if !redis.is_ready(slot) {
@@ -804,8 +856,13 @@ impl Engine {
         if caller.is_some_and(Caller::is_gone) {
             return Err(self.no_answer(spec, NO_ANSWER));
         }
+        let sent = Instant::now();
         let answer = self.batcher.run(request.clone(), Durability::Local).await;
-        Ok(answer.and_then(|answered| answered.reply.outcome().map_err(CallError::Refused)))
+        let answer = answer.and_then(|answered| {
+            let outcome = answered.reply.outcome();
+            outcome.map_err(CallError::Refused)
+        });
+        Ok((sent, answer))
     }
 
     fn no_answer(&self, spec: &SyncSpec, reason: impl Into<String>) -> Error {
@@ -814,7 +871,9 @@ impl Engine {
     }
 }
 
-const NO_ANSWER: &str = "the server did not answer; what was asked for goes on in the background";
+const NO_ANSWER: &str =
+    "the server did not answer in time; the operation goes on in the background";
+const NO_REPLY: &str = "the server did not answer in time";
 
 fn unexpected_answer(outcome: Outcome) -> Error {
     Error::Redis {

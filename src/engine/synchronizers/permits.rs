@@ -197,6 +197,11 @@ impl ExpirablePermitGuard {
         self.permit.lost(&self.engine)
     }
 
+    pub(super) fn has_expired(&self) -> bool {
+        let lost = self.permit.validity().lost_reason(Instant::now());
+        lost.is_some()
+    }
+
     /// Completes when the permit is lost. On another runtime than the client's, a timer there ends
     /// the wait as well.
     pub(crate) async fn lost(&self) -> LostReason {

@@ -58,6 +58,9 @@ pub(super) enum State {
     Parked,
     /// The waiter was notified at that time, and has not asked yet.
     Notified(Instant),
+    /// The waiter was notified and is not polled. The permits that it was notified of went to the
+    /// next waiters.
+    Late,
     /// The waiter was handed its permits at `since`. They may be handed on until the end of the
     /// hand-off window.
     Given {
@@ -87,7 +90,7 @@ impl Waiter {
         match &mut self.state {
             State::Asking { outdated } => *outdated = true,
             State::Parked => self.notify(State::Notified(now)),
-            State::Notified(_) | State::Given { .. } | State::Over => {}
+            State::Notified(_) | State::Late | State::Given { .. } | State::Over => {}
         }
     }
 
@@ -135,7 +138,7 @@ impl Queue {
     /// Records how many permits are left, and notifies parked waiters for those without a taker.
     fn record_left(&mut self, left: i64, now: Instant) {
         let notified: i64 = self.waiters.iter().map(|waiter| waiter.share(now)).sum();
-        self.hand_off(left - notified, now);
+        self.hand_off(left.saturating_sub(notified), now);
     }
 
     fn hand_off(&mut self, mut left: i64, now: Instant) {
@@ -187,6 +190,7 @@ impl Queue {
             && first.state == State::Parked
         {
             first.notify(State::Notified(now));
+            self.come_by.get_or_insert(now + COMES_WITHIN);
         }
     }
 
@@ -220,7 +224,10 @@ impl Queue {
                     waiter.state = State::Parked;
                     untaken_permits.push((self.spec.clone(), permits, hand_off_until));
                 }
-                _ => untaken += waiter.needs(),
+                _ => {
+                    waiter.state = State::Late;
+                    untaken += waiter.needs();
+                }
             }
         }
         for id in late {
@@ -328,7 +335,10 @@ impl Waiters {
     pub(super) fn begin_attempt(&mut self, spec: &SyncSpec, id: WaiterId) {
         if let Some(queue) = self.queue(spec)
             && let Some(waiter) = queue.waiter(id)
-            && matches!(waiter.state, State::Parked | State::Notified(_))
+            && matches!(
+                waiter.state,
+                State::Parked | State::Notified(_) | State::Late
+            )
         {
             waiter.state = State::Asking { outdated: false };
         }
@@ -493,6 +503,7 @@ impl Waiters {
             let mut waiters = queue.waiters.iter_mut();
             if let Some(first) = waiters.find(|waiter| waiter.state == State::Parked) {
                 first.notify(State::Notified(now));
+                queue.come_by.get_or_insert(now + COMES_WITHIN);
             }
         }
         untaken_permits
@@ -541,7 +552,7 @@ mod tests {
         fn notified(&mut self, all: &[WaiterId]) -> Vec<bool> {
             let notified = all.iter().map(|id| {
                 let state = self.waiters.state(&self.spec, *id);
-                matches!(state, State::Notified(_))
+                matches!(state, State::Notified(_) | State::Late)
             });
             notified.collect()
         }
@@ -682,6 +693,47 @@ mod tests {
         bed.waiters.record_refusal(&bed.spec, all[0], None, bed.now);
         bed.message(1);
         assert_eq!(bed.notified(&all), [false, true]);
+    }
+
+    /// The permit that the late waiter was notified of goes to one waiter, once.
+    #[test]
+    fn a_late_waiter_has_its_wake_up_passed_on_once() {
+        let mut bed = Bed::new();
+        let all = [1, 1, 1].map(|permits| bed.parked(permits));
+        bed.message(1);
+        bed.now += COMES_WITHIN;
+        bed.waiters.poll(bed.now);
+        assert_eq!(bed.notified(&all), [true, true, false]);
+        bed.waiters.begin_attempt(&bed.spec, all[1]);
+        bed.waiters.record_refusal(&bed.spec, all[1], None, bed.now);
+        bed.now += COMES_WITHIN;
+        bed.waiters.poll(bed.now);
+        assert_eq!(bed.notified(&all), [true, false, false]);
+        assert!(bed.waiters.next_poll() > Some(bed.now + COMES_WITHIN));
+        // The late waiter asks when it is polled.
+        assert_eq!(bed.waiters.take(&bed.spec, all[0]), State::Late);
+    }
+
+    #[test]
+    fn a_poll_whose_task_does_not_come_is_passed_on() {
+        let mut bed = Bed::new();
+        let all = [1, 1].map(|permits| bed.parked(permits));
+        bed.now += Duration::from_secs(5);
+        bed.waiters.poll(bed.now);
+        assert_eq!(bed.notified(&all), [true, false]);
+        bed.now += COMES_WITHIN;
+        bed.waiters.poll(bed.now);
+        assert_eq!(bed.notified(&all), [true, true]);
+    }
+
+    /// The smallest number is a message that no client of Redisson sends, and no reason to end.
+    #[test]
+    fn the_smallest_number_wakes_no_waiter() {
+        let mut bed = Bed::new();
+        let all = [1, 1].map(|permits| bed.parked(permits));
+        bed.message(1);
+        bed.message(i64::MIN);
+        assert_eq!(bed.notified(&all), [true, false]);
     }
 
     #[test]
