@@ -17,7 +17,7 @@ Exit codes:
   1    `doctor` found a warning
   2    `doctor` found a problem
   64   wrong usage
-  69   Redis could not be reached
+  69   Redis could not be reached, or cannot answer at the moment
   70   Redis refused a command, or another failure
   75   another owner holds the lock
   76   the lock was lost while the command ran

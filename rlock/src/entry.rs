@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use redisson_lock::probe::{Frame, ProbedNode};
+use redisson_lock::probe::Frame;
 use serde_json::{Value, json};
 
 use crate::{
     Failure,
-    fleet::{Commands, bytes, good, list, number, pairs, text},
+    fleet::{Commands, Fleet, bytes, good, list, number, pairs, text},
 };
 
 /// The largest number of fields to read from a hash. A lock has one field per holder.
@@ -208,24 +208,28 @@ fn lease(answer: &Frame) -> Option<Duration> {
     left.map(Duration::from_millis)
 }
 
-/// Reads the data at `keys` of one server. Omits auxiliary keys of locks, and keys that expire meanwhile.
+/// Reads the data at `keys` of one master. Omits auxiliary keys of locks, and keys that expire meanwhile.
 pub async fn read(
-    asked: &mut ProbedNode,
+    fleet: &mut Fleet,
+    master: usize,
     keys: Vec<Vec<u8>>,
-    is_cluster: bool,
 ) -> Result<Vec<Entry>, Failure> {
     let keys = keys
         .into_iter()
         .filter(|key| !is_a_part(&String::from_utf8_lossy(key)))
         .collect();
-    let mut entries = at_keys(asked, keys).await?;
-    around(asked, &mut entries, is_cluster).await?;
+    let mut entries = at_keys(fleet, master, keys).await?;
+    around(fleet, master, &mut entries).await?;
     Ok(entries)
 }
 
-async fn at_keys(asked: &mut ProbedNode, keys: Vec<Vec<u8>>) -> Result<Vec<Entry>, Failure> {
+async fn at_keys(
+    fleet: &mut Fleet,
+    master: usize,
+    keys: Vec<Vec<u8>>,
+) -> Result<Vec<Entry>, Failure> {
     let types = keys.iter().map(|key| ("TYPE", vec![key.clone()]));
-    let types = asked.ask_all(types.collect()).await?;
+    let types = fleet.ask_all(master, types.collect()).await?;
     let mut commands = Commands::new();
     let mut typed = Vec::new();
     for (key, kind) in keys.into_iter().zip(types) {
@@ -247,7 +251,7 @@ async fn at_keys(asked: &mut ProbedNode, keys: Vec<Vec<u8>>) -> Result<Vec<Entry
         }
         typed.push((key, kind));
     }
-    let answers = asked.ask_all(commands).await?;
+    let answers = fleet.ask_all(master, commands).await?;
     let mut answers = answers.into_iter();
     let mut next = || good(answers.next().unwrap_or(Frame::Null));
     let mut entries = Vec::new();
@@ -366,9 +370,9 @@ impl Entry {
 
 /// Adds the data of auxiliary keys and channels: queues, counters, markers of readers, and subscribed clients.
 pub async fn around(
-    asked: &mut ProbedNode,
+    fleet: &mut Fleet,
+    master: usize,
     entries: &mut [Entry],
-    is_cluster: bool,
 ) -> Result<(), Failure> {
     let mut commands = Commands::new();
     let words = |words: &[&str]| {
@@ -377,7 +381,7 @@ pub async fn around(
             .map(|word| word.as_bytes().to_vec())
             .collect::<Vec<_>>()
     };
-    let listening = match is_cluster {
+    let listening = match fleet.is_cluster() {
         true => "SHARDNUMSUB",
         false => "NUMSUB",
     };
@@ -408,7 +412,7 @@ pub async fn around(
             commands.push(("EXISTS", words(&[&prefixed("redisson_lock_token", name)])));
         }
     }
-    let answers = asked.ask_all(commands).await?;
+    let answers = fleet.ask_all(master, commands).await?;
     let mut answers = answers.into_iter();
     let mut next = || answers.next().unwrap_or(Frame::Null);
     for entry in entries.iter_mut().filter(|entry| !entry.is_foreign()) {

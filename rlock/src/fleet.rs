@@ -1,6 +1,8 @@
 //! The servers that a URL names, and helpers that read their answers.
 
-use redisson_lock::probe::{Address, Frame, Probe, ProbedNode, SetUp};
+use std::collections::{BTreeMap, BTreeSet};
+
+use redisson_lock::probe::{Address, Frame, Probe, ProbedNode, SetUp, is_transient};
 
 use redisson_lock::{LockClient, LockClientBuilder};
 
@@ -48,10 +50,15 @@ impl Servers {
 /// Commands that are sent in one batch.
 pub type Commands = Vec<(&'static str, Vec<Vec<u8>>)>;
 
+/// The redirections to follow: to the owner of a slot, and to the node to which the slot migrates.
+const MOST_REDIRECTIONS: u32 = 2;
+
 /// Connections to the masters that have the keys.
 pub struct Fleet {
     pub masters: Vec<ProbedNode>,
-    pub is_cluster: bool,
+    set_up: SetUp,
+    /// The ids of a cluster's masters.
+    ids: BTreeSet<String>,
 }
 
 /// A node, parsed from a line of `CLUSTER NODES`.
@@ -69,29 +76,100 @@ impl Listed {
     pub fn is(&self, flag: &str) -> bool {
         self.flags.iter().any(|has| has == flag)
     }
+
+    /// Whether the node may have keys. A master without slots has keys while its first slot migrates to it.
+    fn may_have_keys(&self) -> bool {
+        self.is("master") && (self.slots > 0 || !self.is("fail"))
+    }
 }
 
 impl Fleet {
     pub async fn connect(probe: &Probe) -> Result<Self, Failure> {
         let mut first = probe.master().await?;
-        if *probe.set_up() != SetUp::Cluster {
-            return Ok(Self {
-                masters: vec![first],
-                is_cluster: false,
-            });
+        let mut fleet = Self {
+            masters: Vec::new(),
+            set_up: probe.set_up().clone(),
+            ids: BTreeSet::new(),
+        };
+        if !fleet.is_cluster() {
+            fleet.masters.push(first);
+            return Ok(fleet);
         }
-        let listed = nodes(&mut first).await?;
-        let mut masters = Vec::new();
-        for node in listed
+        let mut listed = nodes(&mut first).await?;
+        listed.retain(Listed::may_have_keys);
+        for node in listed {
+            match probe.at(&node.address).await {
+                Ok(master) => fleet.masters.push(master),
+                // The rest of the cluster does not depend on a master without slots.
+                Err(_) if node.slots == 0 => {}
+                Err(error) => return Err(error.into()),
+            }
+            fleet.ids.insert(node.id);
+        }
+        Ok(fleet)
+    }
+
+    pub fn is_cluster(&self) -> bool {
+        self.set_up == SetUp::Cluster
+    }
+
+    /// Whether these are still the masters. A connection to a demoted master stays open.
+    pub async fn is_current(&mut self) -> Result<bool, Failure> {
+        let Some(first) = self.masters.first_mut() else {
+            return Ok(false);
+        };
+        match self.set_up {
+            SetUp::Single => Ok(true),
+            SetUp::Sentinel(_) | SetUp::Replicated => {
+                let role = good(first.ask("ROLE", &[""; 0]).await?)?;
+                Ok(list(&role).first().and_then(text).as_deref() == Some("master"))
+            }
+            SetUp::Cluster => {
+                let mut listed = nodes(first).await?;
+                listed.retain(Listed::may_have_keys);
+                Ok(self.ids == listed.into_iter().map(|node| node.id).collect())
+            }
+        }
+    }
+
+    /// Sends commands for keys to a master. Follows redirections: a key of a slot that migrates may be at the other node.
+    pub async fn ask_all(
+        &mut self,
+        master: usize,
+        commands: Commands,
+    ) -> Result<Vec<Frame>, Failure> {
+        let mut answers = self.masters[master].ask_all(commands.clone()).await?;
+        for _ in 0..MOST_REDIRECTIONS {
+            let mut redirected = BTreeMap::<_, Vec<_>>::new();
+            for (index, answer) in answers.iter().enumerate() {
+                if let Some(to) = self.redirection(answer) {
+                    redirected.entry(to).or_default().push(index);
+                }
+            }
+            for (to, indices) in redirected {
+                // The owner of a slot ignores ASKING. The node to which it migrates requires it.
+                let again = indices
+                    .iter()
+                    .flat_map(|index| [("ASKING", Vec::new()), commands[*index].clone()]);
+                let again = self.masters[to].ask_all(again.collect()).await?;
+                let again = again.into_iter().skip(1).step_by(2);
+                for (index, answer) in indices.into_iter().zip(again) {
+                    answers[index] = answer;
+                }
+            }
+        }
+        Ok(answers)
+    }
+
+    /// The master that an answer redirects to.
+    fn redirection(&self, answer: &Frame) -> Option<usize> {
+        let words: Vec<_> = error(answer)?.split(' ').collect();
+        let ["MOVED" | "ASK", _, place] = words[..] else {
+            return None;
+        };
+        self.masters
             .iter()
-            .filter(|node| node.is("master") && node.slots > 0)
-        {
-            masters.push(probe.at(&node.address).await?);
-        }
-        Ok(Self {
-            masters,
-            is_cluster: true,
-        })
+            .position(|master| master.place() == place)
     }
 }
 
@@ -142,6 +220,10 @@ pub fn good(frame: Frame) -> Result<Frame, Failure> {
             message: format!(
                 "the user lacks a right that this verb needs (see the list in docs/rlock.md): {message}"
             ),
+        }),
+        Frame::Error(message) if is_transient(&message) => Err(Failure {
+            code: exit::UNAVAILABLE,
+            message: format!("Redis cannot answer at the moment: {message}"),
         }),
         Frame::Error(message) => Err(Failure {
             code: exit::FAILED,
@@ -200,6 +282,25 @@ pub fn pairs(frame: &Frame) -> Vec<(String, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn errors_that_a_retry_may_change_differ_from_refusals() {
+        let code = |message: &str| good(Frame::Error(message.into())).err().map(|it| it.code);
+        for transient in [
+            "LOADING",
+            "MOVED 1 a:1",
+            "ASK 1 a:1",
+            "CLUSTERDOWN",
+            "MASTERDOWN",
+            "TRYAGAIN",
+            "BUSY",
+        ] {
+            assert_eq!(code(transient), Some(exit::UNAVAILABLE), "{transient}");
+        }
+        for refusal in ["NOPERM", "WRONGTYPE", "ERR unknown command"] {
+            assert_eq!(code(refusal), Some(exit::FAILED), "{refusal}");
+        }
+    }
 
     #[test]
     fn nodes_are_read() {

@@ -5,9 +5,12 @@ use std::{
     time::Duration,
 };
 
+use redisson_lock::probe::Probe;
+
 use crate::{
     Done, Failure,
     entry::{self, Entry, QUEUE, queued},
+    exit,
     fleet::{Fleet, Servers, bytes, error, good, list, text},
     out::say,
     table::Table,
@@ -15,6 +18,9 @@ use crate::{
 
 /// The COUNT of `SCAN`: the server handles other commands between two calls.
 const COUNT: &str = "1000";
+/// The number of scans that may fail before `ls` does, and the pause after each.
+const ATTEMPTS: u32 = 5;
+const PAUSE: Duration = Duration::from_millis(300);
 
 /// The result of a scan of all keys.
 pub struct Found {
@@ -63,14 +69,13 @@ pub fn shown_clients(clients: &[Named]) -> String {
 impl Fleet {
     /// The data at one name, if any.
     pub async fn at(&mut self, name: &str) -> Result<Option<Entry>, Failure> {
-        for asked in &mut self.masters {
-            let kind = asked.ask("TYPE", &[name]).await?;
+        for master in 0..self.masters.len() {
+            let kind = self.masters[master].ask("TYPE", &[name]).await?;
             if error(&kind).is_some_and(|message| message.starts_with("MOVED")) {
                 continue;
             }
-            good(kind)?;
             let keys = vec![name.as_bytes().to_vec()];
-            let mut entries = entry::read(asked, keys, self.is_cluster).await?;
+            let mut entries = entry::read(self, master, keys).await?;
             self.name_clients(&mut entries).await;
             return Ok(entries.into_iter().next());
         }
@@ -150,8 +155,7 @@ impl Fleet {
         let mut cursor = Some("0".to_owned());
         while let Some(from) = cursor {
             let (next, keys) = self.page(master, &from, pattern).await?;
-            let asked = &mut self.masters[master];
-            entries.extend(entry::read(asked, keys, self.is_cluster).await?);
+            entries.extend(entry::read(self, master, keys).await?);
             cursor = next;
         }
         Ok(entries)
@@ -178,8 +182,7 @@ impl Fleet {
                     (!found.contains_key(name)).then(|| Entry::free(name.to_owned()))
                 });
                 let mut entries: Vec<_> = names.collect();
-                let asked = &mut self.masters[master];
-                entry::around(asked, &mut entries, self.is_cluster).await?;
+                entry::around(self, master, &mut entries).await?;
                 entries.retain(|entry| entry.queue_length > 0);
                 found.extend(entries.into_iter().map(|entry| (entry.name.clone(), entry)));
                 cursor = next;
@@ -204,9 +207,23 @@ impl Fleet {
     }
 }
 
+/// Scans all keys, and repeats a scan that a failover or the end of a slot's migration has cut short.
+async fn found(probe: &Probe, pattern: &str) -> Result<(Fleet, Found), Failure> {
+    let mut attempts = 1;
+    loop {
+        let mut fleet = Fleet::connect(probe).await?;
+        match fleet.find(pattern).await {
+            Err(failure) if failure.code == exit::UNAVAILABLE && attempts < ATTEMPTS => {
+                tokio::time::sleep(PAUSE).await;
+                attempts += 1;
+            }
+            found => return Ok((fleet, found?)),
+        }
+    }
+}
+
 pub async fn ls(servers: &Servers, pattern: &str, all: bool, json: bool) -> Result<Done, Failure> {
-    let mut fleet = Fleet::connect(&servers.probe()?).await?;
-    let Found { mut locks, others } = fleet.find(pattern).await?;
+    let (mut fleet, Found { mut locks, others }) = found(&servers.probe()?, pattern).await?;
     let hidden = match all {
         true => 0,
         false => others.len(),

@@ -14,7 +14,7 @@ use super::{
     locator::{Locator, Question},
     target::Target,
 };
-use crate::error::Error;
+use crate::{error::Error, wire::Refusal};
 
 /// How long a connection may take to open.
 const OPEN_WAIT: Duration = Duration::from_secs(3);
@@ -131,6 +131,14 @@ async fn open(connector: Connector) -> Result<ProbedNode, Error> {
         conn,
         endpoint: connector.endpoint(),
     })
+}
+
+/// Whether a retry may change an answer that is this error, such as `LOADING` or `MOVED`.
+pub fn is_transient(message: &str) -> bool {
+    matches!(
+        Refusal::from_message(message.to_owned()),
+        Refusal::Transient { .. }
+    )
 }
 
 /// A connection to one server.

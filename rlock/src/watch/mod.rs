@@ -24,7 +24,7 @@ use crate::{
 };
 use changes::{Change, changes};
 
-/// Scans the locks repeatedly. Keeps its connections until they break.
+/// Scans the locks repeatedly. Keeps its connections until a scan fails or the masters change.
 struct Watcher {
     probe: Probe,
     pattern: String,
@@ -46,7 +46,13 @@ impl Watcher {
     }
 
     async fn find(&mut self) -> Result<Vec<Entry>, Failure> {
-        let mut fleet = match self.fleet.take() {
+        let mut kept = self.fleet.take();
+        if let Some(fleet) = &mut kept
+            && !fleet.is_current().await?
+        {
+            kept = None;
+        }
+        let mut fleet = match kept {
             Some(fleet) => fleet,
             None => Fleet::connect(&self.probe).await?,
         };

@@ -1,9 +1,11 @@
 //! `ls` and `show`: what holds what.
 
-use serde_json::{Value, json};
-use testbed::{Clustered, Server, eventually};
+use std::process::Stdio;
 
-use crate::{GENEROUS, begun, code, done, done_at, objects, rlock, signal, text};
+use serde_json::{Value, json};
+use testbed::{Clustered, Server, eventually, slot_of};
+
+use crate::{GENEROUS, begun, code, done, done_at, objects, rlock, rlock_at, signal, text};
 
 const JAVA: &str = "0f8c7a52-5b1e-4f6e-9a55-0d8f6c1b2a3d:47";
 
@@ -194,6 +196,78 @@ async fn locks_of_all_masters_of_a_cluster_are_listed() {
             text(&output.stderr)
         );
     }
+}
+
+/// An unfinished migration: of each lock, the hash or the queue has moved, and the rest has not.
+#[tokio::test]
+async fn locks_in_a_slot_that_migrates_are_listed_with_their_queues() {
+    let cluster = Clustered::masters(2).await;
+    let tag = cluster.name_on(0, "job").await;
+    let names: Vec<_> = (10..50)
+        .map(|number| format!("{{{tag}}}:{number}"))
+        .collect();
+    for name in &names {
+        let queue = format!("redisson_lock_queue:{name}");
+        for words in [&["HSET", name, JAVA, "1"][..], &["RPUSH", &queue, JAVA]] {
+            cluster.servers[0].command::<u32>(words).await;
+        }
+    }
+    let slot_move = cluster.begin_move(slot_of(&tag), 1).await;
+    let moved: Vec<_> = names
+        .iter()
+        .enumerate()
+        .map(|(number, name)| match number % 2 {
+            0 => name.clone(),
+            _ => format!("redisson_lock_queue:{name}"),
+        })
+        .collect();
+    cluster.move_some(slot_move, &moved).await;
+    let output = done_at(&cluster.url(), &["ls", "{job*", "--json"]).await;
+    assert_eq!(code(&output), Some(0), "{}", text(&output.stderr));
+    let listed = objects(&output);
+    for name in &names {
+        let lock = named(&listed, name);
+        assert_eq!(
+            (&lock["kind"], &lock["holder_count"], &lock["queue_length"]),
+            (&json!("fair"), &json!(1), &json!(1)),
+            "{lock}"
+        );
+        let output = done_at(&cluster.url(), &["show", name, "--kind", "fair"]).await;
+        assert!(
+            text(&output.stdout).contains(JAVA),
+            "{}",
+            text(&output.stdout)
+        );
+    }
+    assert_eq!(listed.len(), names.len());
+}
+
+#[tokio::test]
+async fn a_scan_that_a_change_of_the_cluster_cuts_short_is_repeated() {
+    let options = ["--cluster-require-full-coverage", "no"];
+    let cluster = Clustered::start_with(1, false, &options).await;
+    let server = &cluster.servers[0];
+    server.command::<u32>(&["HSET", "a", JAVA, "1"]).await;
+    let slot = slot_of("a").to_string();
+    // The server answers CLUSTERDOWN for the lock until the slot has an owner again.
+    server.command::<()>(&["CLUSTER", "DELSLOTS", &slot]).await;
+    server.reset_calls().await;
+    let mut ls = rlock_at(&cluster.url(), &["ls", "--json"]);
+    let ls = ls.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let ended = tokio::spawn(ls.unwrap().wait_with_output());
+    let is_repeated = async || {
+        ended.is_finished()
+            || server
+                .calls()
+                .await
+                .get("scan")
+                .is_some_and(|scans| *scans > 1)
+    };
+    eventually("a second scan", GENEROUS, is_repeated).await;
+    server.command::<()>(&["CLUSTER", "ADDSLOTS", &slot]).await;
+    let output = ended.await.unwrap().unwrap();
+    assert_eq!(code(&output), Some(0), "{}", text(&output.stderr));
+    assert_eq!(named(&objects(&output), "a")["holder_count"], 1);
 }
 
 #[tokio::test]

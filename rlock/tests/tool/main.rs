@@ -24,10 +24,14 @@ use tokio::{
 pub const GENEROUS: Duration = Duration::from_secs(20);
 
 pub fn rlock(server: &Server, words: &[&str]) -> Command {
+    rlock_at(&server.url(), words)
+}
+
+pub fn rlock_at(url: &str, words: &[&str]) -> Command {
     // A shell that has started the tests with `&` has them ignore some signals, and the tool would too.
     let mut command = Command::new("env");
     command.args(["--default-signal", env!("CARGO_BIN_EXE_rlock")]);
-    command.args(words).env("REDIS_URL", server.url());
+    command.args(words).env("REDIS_URL", url);
     command.stdin(Stdio::null()).kill_on_drop(true);
     command
 }
@@ -38,10 +42,7 @@ pub async fn done(server: &Server, words: &[&str]) -> Output {
 
 /// The same against servers that are several.
 pub async fn done_at(url: &str, words: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_rlock"));
-    command.args(words).env("REDIS_URL", url);
-    command.stdin(Stdio::null()).kill_on_drop(true);
-    command.output().await.unwrap()
+    rlock_at(url, words).output().await.unwrap()
 }
 
 /// The objects that were printed, one a line.

@@ -5,10 +5,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use testbed::Server;
-use tokio::io::{AsyncBufReadExt, BufReader};
+use testbed::{Clustered, Replicated, Server, eventually, slot_of};
+use tokio::{
+    io::{AsyncBufReadExt, BufReader, Lines},
+    process::{Child, ChildStderr, ChildStdout},
+};
 
-use crate::{GENEROUS, code, done, objects, pty::Pty, rlock, signal, text};
+use crate::{GENEROUS, code, done, done_at, objects, pty::Pty, rlock, rlock_at, signal, text};
 
 const JAVA: &str = "0f8c7a52-5b1e-4f6e-9a55-0d8f6c1b2a3d:47";
 const FAST: [&str; 2] = ["--every", "50ms"];
@@ -103,6 +106,188 @@ async fn an_outage_is_reported_once_and_survived() {
     signal(&watcher, "TERM").await;
     assert_eq!(watcher.wait().await.unwrap().code(), Some(128 + 15));
     assert!(stopped.elapsed() < Duration::from_secs(5));
+}
+
+/// A watcher into a pipe, and the lines of its standard output and standard error.
+struct Watcher {
+    child: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+    told: Lines<BufReader<ChildStderr>>,
+}
+
+impl Watcher {
+    fn start(url: &str) -> Self {
+        let mut watch = rlock_at(url, &[&["watch"][..], &FAST].concat());
+        let mut child = watch
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        Self {
+            lines: BufReader::new(child.stdout.take().unwrap()).lines(),
+            told: BufReader::new(child.stderr.take().unwrap()).lines(),
+            child,
+        }
+    }
+
+    /// The next change; panics with the failure of a watcher that has ended.
+    async fn next(&mut self) -> String {
+        let line = tokio::time::timeout(GENEROUS, self.lines.next_line()).await;
+        match line.expect("a line comes").unwrap() {
+            Some(line) => line,
+            None => panic!("it ended: {:?}", self.told.next_line().await),
+        }
+    }
+
+    /// The next line of standard error.
+    async fn complaint(&mut self) -> String {
+        let line = tokio::time::timeout(GENEROUS, self.told.next_line()).await;
+        let line = line.expect("a line comes").unwrap();
+        line.expect("it still runs")
+    }
+
+    /// The changes until `name` is taken.
+    async fn until_taken(&mut self, name: &str) -> Vec<String> {
+        let mut lines = Vec::new();
+        loop {
+            let line = self.next().await;
+            let is_last = line.contains(&format!("taken     {name} "));
+            lines.push(line);
+            if is_last {
+                return lines;
+            }
+        }
+    }
+
+    async fn end(mut self) {
+        signal(&self.child, "INT").await;
+        assert_eq!(self.child.wait().await.unwrap().code(), Some(130));
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_loads_its_data_is_waited_for() {
+    // 60 keys of 2 KB load in 3 s, and the server answers between two keys.
+    let slow = ["--key-load-delay", "50000"];
+    let often = ["--loading-process-events-interval-bytes", "1024"];
+    let server = Server::start_with(&[slow, often].concat()).await;
+    for number in 0..60 {
+        let fill = incompressible(number);
+        server
+            .command::<()>(&["SET", &format!("cart:{number}"), &fill])
+            .await;
+    }
+    server.command::<u32>(&["HSET", "a", JAVA, "1"]).await;
+    server.command::<()>(&["SAVE"]).await;
+    let mut watcher = Watcher::start(&server.url());
+    watcher.until_taken("a").await;
+    server.kill();
+    watcher.complaint().await;
+    server.restart().await;
+    let complaint = watcher.complaint().await;
+    assert!(complaint.contains("answers again"), "{complaint}");
+    server.command::<u32>(&["HSET", "b", JAVA, "1"]).await;
+    assert_eq!(watcher.until_taken("b").await.len(), 1);
+    watcher.end().await;
+}
+
+/// Text of 2 KB that the server does not compress to less.
+fn incompressible(seed: u64) -> String {
+    let mut state = seed + 1;
+    let mut text = String::new();
+    while text.len() < 2_000 {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        text += &format!("{state:x}");
+    }
+    text
+}
+
+/// The connection to the demoted master stays open: its SCAN answers, and TYPE redirects.
+#[tokio::test]
+async fn a_failover_of_a_cluster_is_survived_and_releases_nothing() {
+    let cluster = Clustered::start_with(1, true, &[]).await;
+    let (old, new) = (&cluster.servers[0], &cluster.servers[1]);
+    old.command::<u32>(&["HSET", "a", JAVA, "1"]).await;
+    let mut watcher = Watcher::start(&cluster.url());
+    watcher.until_taken("a").await;
+    cluster.order_failover(1).await;
+    cluster.takes_over(1).await;
+    new.command::<u32>(&["HSET", "b", JAVA, "1"]).await;
+    assert_eq!(watcher.until_taken("b").await.len(), 1);
+    watcher.end().await;
+}
+
+#[tokio::test]
+async fn a_demoted_master_of_a_replicated_set_up_is_left() {
+    let servers = Replicated::start(1).await;
+    let [old, new] = &servers.servers[..] else {
+        panic!("a master and a replica")
+    };
+    let mut watcher = Watcher::start(&servers.url());
+    old.command::<u32>(&["HSET", "a", JAVA, "1"]).await;
+    watcher.until_taken("a").await;
+    servers.caught_up(0).await;
+    new.command::<()>(&["REPLICAOF", "NO", "ONE"]).await;
+    // It follows no running server, so it shows old data.
+    old.command::<()>(&["REPLICAOF", "127.0.0.1", "1"]).await;
+    new.command::<u32>(&["HSET", "b", JAVA, "1"]).await;
+    assert_eq!(watcher.until_taken("b").await.len(), 1);
+    watcher.end().await;
+}
+
+#[tokio::test]
+async fn a_lock_that_migrates_to_a_new_master_stays_taken() {
+    let cluster = Clustered::masters(2).await;
+    let [old, new] = &cluster.servers[..] else {
+        panic!("two masters")
+    };
+    // The second master leaves the cluster, and joins it without slots while the watcher runs.
+    let half = ["8192", "16383"];
+    for (server, order) in [
+        (new, "DELSLOTSRANGE"),
+        (old, "DELSLOTSRANGE"),
+        (old, "ADDSLOTSRANGE"),
+    ] {
+        let words = [&["CLUSTER", order][..], &half].concat();
+        server.command::<()>(&words).await;
+    }
+    cluster.settled().await;
+    let ids: [String; 2] = [
+        old.command(&["CLUSTER", "MYID"]).await,
+        new.command(&["CLUSTER", "MYID"]).await,
+    ];
+    for (server, id) in [(old, &ids[1]), (new, &ids[0])] {
+        server.command::<()>(&["CLUSTER", "FORGET", id]).await;
+    }
+    old.command::<u32>(&["HSET", "a", JAVA, "1"]).await;
+    let mut watcher = Watcher::start(&cluster.url());
+    watcher.until_taken("a").await;
+    let port = new.port().to_string();
+    old.command::<()>(&["CLUSTER", "MEET", "127.0.0.1", &port])
+        .await;
+    let have_met = async || {
+        let known: String = new.command(&["CLUSTER", "NODES"]).await;
+        known.contains(&ids[0]) && known.contains("0-16383")
+    };
+    eventually("the masters know each other", GENEROUS, have_met).await;
+    cluster.settled().await;
+    let slot_move = cluster.begin_move(slot_of("a"), 1).await;
+    cluster.move_keys(slot_move).await;
+    let output = done_at(&cluster.url(), &["ls", "--json"]).await;
+    let listed = text(&output.stdout);
+    assert!(listed.contains(r#""name":"a""#), "{listed:?}");
+    cluster.end_move(slot_move).await;
+    new.command::<u32>(&["HSET", "{a}b", JAVA, "1"]).await;
+    let mut lines = watcher.until_taken("{a}b").await;
+    // A scan that the migration overtakes can miss the lock; the next one finds it.
+    lines.retain(|line| line.contains("  a  "));
+    assert!(
+        lines.last().is_none_or(|line| line.contains("taken")),
+        "{lines:?}"
+    );
+    watcher.end().await;
 }
 
 #[tokio::test]
