@@ -87,9 +87,9 @@ pub enum Verb {
     Unlock {
         /// The name of the lock.
         name: String,
-        /// The kind of the lock.
-        #[arg(long, value_enum, default_value_t)]
-        kind: Kind,
+        /// The kind of the lock. By default, the kind that its data show.
+        #[arg(long, value_enum)]
+        kind: Option<Kind>,
         /// Confirm that the lock of another owner is freed. Always required.
         #[arg(long, required = true)]
         force: bool,

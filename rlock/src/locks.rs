@@ -11,11 +11,11 @@ use serde_json::{Value, json};
 use crate::{
     Done, Failure,
     cli::Kind,
-    entry::Holder,
+    entry::{self, Entry, Holder},
     exit,
     fleet::{Fleet, Servers},
     ls::{self, Named, shown_clients},
-    out::say,
+    out::{complain, say},
     table::Table,
 };
 
@@ -85,6 +85,19 @@ impl State {
     }
 }
 
+/// Reads a lock's data.
+async fn look(servers: &Servers, name: &str) -> Result<(Fleet, Option<Entry>), Failure> {
+    let mut fleet = Fleet::connect(&servers.probe()?).await?;
+    let entry = fleet.at(name).await?;
+    Ok((fleet, entry))
+}
+
+fn table(entry: &Entry) -> String {
+    let mut table = Table::new(&ls::HEADINGS);
+    ls::rows(entry).into_iter().for_each(|row| table.row(row));
+    table.text()
+}
+
 pub async fn show(
     servers: &Servers,
     client: &LockClient,
@@ -94,11 +107,8 @@ pub async fn show(
 ) -> Result<Done, Failure> {
     let state = state(client, name, kind).await?;
     // A user may lack the rights for more than the lock's own commands.
-    let mut fleet = Fleet::connect(&servers.probe()?).await.ok();
-    let entry = match &mut fleet {
-        Some(fleet) => fleet.at(name).await.ok().flatten(),
-        None => None,
-    };
+    let (mut fleet, entry) = look(servers, name).await.ok().unzip();
+    let entry = entry.flatten();
     let is_java = |holder: &Holder| !holder.owner.is_rust;
     let clients = match (&mut fleet, &entry) {
         (Some(fleet), Some(entry)) if entry.holders.iter().any(is_java) => {
@@ -123,9 +133,7 @@ pub async fn show(
     }
     say(state.line(name))?;
     if let Some(entry) = entry.filter(|_| state.is_locked) {
-        let mut table = Table::new(&ls::HEADINGS);
-        ls::rows(&entry).into_iter().for_each(|row| table.row(row));
-        say(table.text())?;
+        say(table(&entry))?;
         if let Some(clients) = clients {
             say(shown_clients(&clients))?;
         }
@@ -133,18 +141,60 @@ pub async fn show(
     Ok(Done::Code(0))
 }
 
+/// The kind whose release notifies the waiters of a lock: by default the kind that its data show. A queue outweighs a given
+/// kind with the same data, because the release of that kind notifies no fair waiter.
+fn kind_to_free(given: Option<Kind>, entry: Option<&Entry>) -> Kind {
+    match (given, entry.map(|entry| &entry.kind)) {
+        (None | Some(Kind::Reentrant | Kind::Fenced), Some(entry::Kind::Fair)) => Kind::Fair,
+        (Some(given), _) => given,
+        (None, Some(entry::Kind::Fenced)) => Kind::Fenced,
+        (None, Some(entry::Kind::Read)) => Kind::Read,
+        (None, Some(entry::Kind::Write)) => Kind::Write,
+        (None, Some(entry::Kind::Simple)) => Kind::Simple,
+        (None, _) => Kind::Reentrant,
+    }
+}
+
+/// Reads the data of a lock that is to be freed; `None` if it is free, or if the user lacks a right.
+async fn look_to_free(
+    servers: &Servers,
+    name: &str,
+    given: Option<Kind>,
+) -> Result<Option<Entry>, Failure> {
+    match look(servers, name).await {
+        Ok((_, entry)) => Ok(entry),
+        Err(failure) if failure.code == exit::UNAVAILABLE => Err(failure),
+        Err(_) if given.is_some() => Ok(None),
+        Err(failure) => {
+            complain(&format!(
+                "the data of {} cannot be read, so it is freed as a reentrant lock unless --kind says otherwise: {}",
+                name.escape_debug(),
+                failure.message
+            ));
+            Ok(None)
+        }
+    }
+}
+
 pub async fn unlock(
+    servers: &Servers,
     client: &LockClient,
     name: &str,
-    kind: Kind,
+    given: Option<Kind>,
     yes: bool,
     json: bool,
 ) -> Result<Done, Failure> {
+    let entry = look_to_free(servers, name, given).await?;
+    let mut kind = kind_to_free(given, entry.as_ref());
     let state = state(client, name, kind).await?;
     // A lock that is free now and acquired a moment later is not freed without a question.
     let freed = state.is_locked && {
         if !yes {
-            ask(&state.line(name))?;
+            ask(&state.line(name), entry.as_ref())?;
+            // The answer takes time: owners may have acquired the lock or joined its queue.
+            let present = look_to_free(servers, name, Some(kind)).await?;
+            check_holders(name, entry.as_ref(), present.as_ref())?;
+            kind = kind_to_free(given, present.as_ref());
         }
         with_lock!(client, kind, name, |lock| lock.force_unlock().await)?
     };
@@ -156,16 +206,40 @@ pub async fn unlock(
     Ok(Done::Code(0))
 }
 
-/// Asks for confirmation on the terminal, and fails without one.
-fn ask(state: &str) -> Result<(), Failure> {
+/// Fails if an owner holds the lock that did not hold it when it was shown.
+fn check_holders(
+    name: &str,
+    shown: Option<&Entry>,
+    present: Option<&Entry>,
+) -> Result<(), Failure> {
+    let holders = |entry: Option<&Entry>| -> Vec<_> {
+        let holders = entry.into_iter().flat_map(|entry| &entry.holders);
+        holders.map(|holder| holder.owner.clone()).collect()
+    };
+    let shown = holders(shown);
+    match holders(present).iter().all(|owner| shown.contains(owner)) {
+        true => Ok(()),
+        false => Err(Failure {
+            code: exit::FAILED,
+            message: format!(
+                "another owner has acquired {} meanwhile, so it was not freed: see rlock show",
+                name.escape_debug()
+            ),
+        }),
+    }
+}
+
+/// Shows the holders and asks for confirmation on the terminal. Fails without a terminal.
+fn ask(state: &str, entry: Option<&Entry>) -> Result<(), Failure> {
     if !stdin().is_terminal() {
         return Err(Failure::usage(format!(
             "{state}. Confirmation needs a terminal: give --yes to free the lock without it"
         )));
     }
+    let holders = entry.map_or_else(String::new, |entry| table(entry) + "\n");
     let _ = write!(
         stderr(),
-        "{state}. Free it? Its holder may still be working. [y/N] "
+        "{state}\n{holders}Free it? Its holder may still be working. [y/N] "
     );
     let mut answer = String::new();
     let _ = stdin().lock().read_line(&mut answer);

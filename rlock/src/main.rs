@@ -197,7 +197,7 @@ async fn with_client(servers: &Servers, verb: Verb, json: bool) -> Result<Done, 
         Verb::Show { name, kind } => locks::show(servers, &client, &name, kind, json).await,
         Verb::Unlock {
             name, kind, yes, ..
-        } => locks::unlock(&client, &name, kind, yes, json).await,
+        } => locks::unlock(servers, &client, &name, kind, yes, json).await,
         _ => Ok(Done::Code(0)),
     };
     client.shutdown_and_release().await;

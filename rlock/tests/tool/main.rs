@@ -1,6 +1,7 @@
 //! The tool as its users have it: real processes and signals, and real servers.
 
 mod doctor;
+mod force;
 mod ls;
 mod pages;
 mod pty;
