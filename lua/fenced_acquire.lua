@@ -29,11 +29,11 @@ local function operation(k, owner, lease, holds, fresh)
   if fields[1] then
     return WRONG_KIND, 'a read-write lock'
   end
-  -- As in reentrant_acquire. A repetition finds `holds` or more, and gets the same token: no other owner counts while this one holds
-  -- the lock. A fresh request is no repetition: what it finds is left of a lost hold, whose token must not be reused.
+  -- As in reentrant_acquire. The repetition of a re-entry finds `holds` or more, and gets the same token: no other owner counts while
+  -- this one holds the lock. A first hold, or a fresh request, may find what is left of a lost hold, whose token must not be reused.
   local held = tonumber(fields[2])
   if held and held >= holds - 1 then
-    local counts = fresh == '1' or held < tonumber(holds)
+    local counts = fresh == '1' or holds == '1' or held < tonumber(holds)
     local token = counts and call('INCR', counter) or tonumber(call('GET', counter) or 0)
     prolong(lock, lease, remaining)
     call('HSET', lock, owner, holds)

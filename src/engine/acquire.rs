@@ -206,10 +206,10 @@ impl Acquisition<'_> {
         {
             engine.verify(vec![tenure]);
         }
+        let until = engine.answer_deadline(self.deadline);
         let load = engine.batcher.load();
         if load.is_crowded() {
-            let limit = engine.answer_deadline(self.deadline);
-            Box::pin(load.wait_for_capacity(limit)).await;
+            Box::pin(load.wait_for_capacity(until)).await;
         }
         if let Some(pause) = &self.pause {
             pause.begin_attempt();
@@ -221,11 +221,8 @@ impl Acquisition<'_> {
         let next = attempts.map(|attempts| attempts.next(engine));
         self.has_asked = true;
         match engine.may_share(request) {
-            true => Box::pin(engine.try_shared(request, self.deadline, next)).await,
-            false => {
-                let until = engine.answer_deadline(self.deadline);
-                engine.try_until(request, until, next, None).await
-            }
+            true => Box::pin(engine.try_shared(request, self.deadline, until, next)).await,
+            false => engine.try_until(request, until, next, None).await,
         }
     }
 

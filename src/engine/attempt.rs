@@ -164,6 +164,7 @@ impl Attempt {
         if self.prior.is_some() {
             entry.may_be_queued.store(true, Ordering::Relaxed);
         }
+        let reconnections = engine.wakeups.reconnections();
         let sent = Instant::now();
         let acquire = self.build_request(entry, tenure.as_deref(), sent, !retry.is_in_doubt());
         let sending = engine
@@ -178,8 +179,17 @@ impl Attempt {
         match outcome {
             Ok(AcquireOutcome::Granted { token }) => {
                 retry.settle();
-                self.handle_grant(entry, tenure, sent, token, acknowledged)
-                    .await
+                let handled = self.handle_grant(entry, tenure, sent, token, acknowledged);
+                let ended = handled.await?;
+                // A reconnection has verified the tenures of that moment, and this one was not
+                // among them.
+                let engine = &self.engine;
+                if let Some(Ended::Done(AttemptOutcome::Granted(hold))) = &ended
+                    && engine.wakeups.reconnections() != reconnections
+                {
+                    engine.verify(vec![hold.tenure().clone()]);
+                }
+                Ok(ended)
             }
             Ok(AcquireOutcome::Busy { remaining }) => {
                 retry.settle();

@@ -376,7 +376,8 @@ impl Engine {
     /// it. The client also subscribes while it has the tenure, to hear of one that comes later.
     fn verify_long_held(self: &Arc<Self>, tenure: Arc<Tenure>) {
         let spec = tenure.spec.clone();
-        let is_held = || tenure.is_current();
+        // A tenure whose release is under way ends by that, and nothing would end the subscription.
+        let is_held = || tenure.is_current() && tenure.live_count() > 0;
         let listening = match spec.announced {
             true => self.wakeups.listen_while(&spec, is_held),
             false => None,

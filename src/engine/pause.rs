@@ -191,9 +191,12 @@ fn listen(waiting: &mut Waiting) -> impl Future<Output = bool> + Send {
 /// waiter has not asked yet.
 async fn listen_until(waiting: &mut Waiting, until: Instant) -> bool {
     let yields = waiting.take_yield();
-    if (yields || !waiting.is_subscribing()) && timeout_at(until, waiting.notified()).await.is_err()
-    {
-        return yields;
+    if yields || !waiting.is_subscribing() {
+        let notified = timeout_at(until, waiting.notified()).await;
+        // A notification may have come during the last attempt.
+        if notified.is_err() || Instant::now() >= until {
+            return yields;
+        }
     }
     if !yields && !waiting.hears() {
         waiting.subscribed(Deadline::Until(until)).await;

@@ -39,9 +39,10 @@ use crate::{
     sync::{AtomicUsize, Mutex, Ordering, lock},
 };
 
-/// How long a reader waits for another reader's answer, or twice as long as the last answer took if
-/// that is longer.
-const LONGEST_WAIT: Duration = Duration::from_millis(50);
+/// How long a reader waits for another reader's answer: twice as long as the last answer took,
+/// within these limits.
+const SHORTEST_WAIT: Duration = Duration::from_millis(50);
+const LONGEST_WAIT: Duration = Duration::from_secs(2);
 
 /// The state that the readers of one client share of a lock.
 #[derive(Default)]
@@ -111,7 +112,10 @@ impl Asking {
     fn begin(readers: &ReadersRef) -> Result<Self, (u64, Duration)> {
         let mut state = lock(&readers.state);
         if let Some(asker) = state.asker {
-            return Err((asker, LONGEST_WAIT.max(2 * state.answer_takes)));
+            return Err((
+                asker,
+                (2 * state.answer_takes).clamp(SHORTEST_WAIT, LONGEST_WAIT),
+            ));
         }
         state.askers += 1;
         state.asker = Some(state.askers);
@@ -198,6 +202,7 @@ impl Engine {
         self: &Arc<Self>,
         request: &AcquireRequest,
         deadline: Deadline,
+        until: Instant,
         prior: Option<PriorAttempt>,
     ) -> Result<AttemptOutcome, Error> {
         let readers = self.owners.readers(&request.spec.name);
@@ -206,7 +211,7 @@ impl Engine {
         if let Some(hold) = self.join(&readers, request) {
             return Ok(AttemptOutcome::Granted(hold));
         }
-        let ask = || self.try_until(request, self.answer_deadline(deadline), prior, None);
+        let ask = || self.try_until(request, until, prior, None);
         let entry = self.owner_entry(&request.spec, request.owner);
         if entry
             .reading()
@@ -223,7 +228,7 @@ impl Engine {
         };
         let waiting = WaitingReader::begin(&readers);
         let longest = Instant::now() + longest;
-        let answered = timeout_at(deadline.earlier(longest), answered).await;
+        let answered = timeout_at(until.min(deadline.earlier(longest)), answered).await;
         if answered.is_err() && Instant::now() >= longest {
             // The asking reader may never be polled: readers that arrive later wait for another
             // one.

@@ -134,6 +134,8 @@ impl Engine {
         }
         // A known loss needs no request, and need not wait for requests under way.
         if let Some(reason) = tenure.lost_reason(Instant::now()) {
+            // The watchdog may not have noticed yet.
+            self.lose(&tenure, reason);
             let error = tenure.lost_error(reason);
             if tenure.may_outlive_its_holders(Instant::now()) {
                 self.give_back_later(tenure);

@@ -8,9 +8,14 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use tokio::{sync::Notify, time::Instant};
+use tokio::{
+    sync::Notify,
+    time::{Instant, sleep},
+};
 
-use super::{CallError, Engine, alarm::Alarm, hold_set::Duty, tenure::Tenure};
+use super::{
+    CallError, Engine, alarm::Alarm, hold_set::Duty, retry::TRANSIENT_PAUSE, tenure::Tenure,
+};
 use crate::{
     durability::Durability,
     error::LostReason,
@@ -61,13 +66,13 @@ impl Engine {
 
     /// Ends `tenure`: notifies its holders, and stops its renewal.
     pub(super) fn lose(self: &Arc<Self>, tenure: &Arc<Tenure>, reason: LostReason) {
-        let name = &tenure.spec.name;
-        let is_failure = reason != LostReason::Closed;
-        match is_failure.then(|| self.lines.lost.may_log()).flatten() {
-            Some(suppressed) => tracing::warn!(%name, %reason, suppressed, "a hold was lost"),
-            None => tracing::debug!(%name, %reason, "a hold was lost"),
-        }
         if tenure.lose(reason) {
+            let name = &tenure.spec.name;
+            let is_failure = reason != LostReason::Closed;
+            match is_failure.then(|| self.lines.lost.may_log()).flatten() {
+                Some(suppressed) => tracing::warn!(%name, %reason, suppressed, "a hold was lost"),
+                None => tracing::debug!(%name, %reason, "a hold was lost"),
+            }
             self.gauges.record_loss(tenure.spec.protocol.kind(), reason);
         }
         self.watchdog.forget(tenure);
@@ -200,6 +205,7 @@ impl Engine {
         }
         let sent = Instant::now();
         let answers = self.batcher.run_together(requests, durability).await;
+        let mut unverified = Vec::new();
         for ((renewal, _op_lock), answer) in turns.iter().zip(answers) {
             match answer {
                 Ok(answered) => {
@@ -207,15 +213,32 @@ impl Engine {
                     self.handle_renewal_answer(renewal, sent, presence(answered.reply), short);
                 }
                 Err(CallError::Refused(refusal)) => {
+                    if renewal.lease.is_none() && matches!(refusal, Refusal::Transient { .. }) {
+                        unverified.push(renewal.tenure.clone());
+                    }
                     self.handle_renewal_answer(renewal, sent, Err(refusal), false);
                 }
                 Err(CallError::Unanswered { .. }) => {
                     self.gauges.record_renewal(RenewalEnd::Unanswered);
-                    renewal.tenure.set_renew_at(Instant::now());
-                    self.watch(&renewal.tenure);
+                    let (tenure, now) = (&renewal.tenure, Instant::now());
+                    // The server may have executed it, and keep the lock after a loss.
+                    if renewal.lease.is_some() {
+                        tenure.set_may_live_on();
+                        if tenure.lost_reason(now) == Some(LostReason::Expired) {
+                            self.give_back_later(tenure.clone());
+                        }
+                    }
+                    tenure.set_renew_at(now);
+                    self.watch(tenure);
                 }
                 Err(CallError::Closed) => {}
             }
+        }
+        drop(turns);
+        // No renewal would follow that asks again. A server that starts may have lost these holds.
+        if !unverified.is_empty() {
+            sleep(TRANSIENT_PAUSE).await;
+            self.verify(unverified);
         }
     }
 
@@ -241,14 +264,21 @@ impl Engine {
                     self.gauges.record_renewal(RenewalEnd::Renewed);
                     tenure.record_renewal(sent, lease);
                     self.watch(tenure);
+                    // The answer came too late for the holders, and the server has a new lease.
+                    if tenure.lost_reason(Instant::now()) == Some(LostReason::Expired) {
+                        self.give_back_later(tenure.clone());
+                    }
                 }
             }
             Ok(Presence::Absent) | Err(Refusal::WrongKind { .. }) => {
                 let tenure = tenure.end_hand_off();
-                // A tenure that is being released may be gone because of that.
                 if tenure.live_count() > 0 {
                     self.gauges.record_renewal(RenewalEnd::Gone);
                     self.lose(&tenure, LostReason::Gone);
+                } else {
+                    // Its release has been executed. The releasing future may never be polled
+                    // again.
+                    tenure.let_next_ask();
                 }
             }
             Err(refusal) => {

@@ -17,6 +17,7 @@ mod hand_offs;
 mod history;
 mod java;
 mod kit;
+mod late_answers;
 mod leases;
 mod lent_fields;
 mod lines;
