@@ -6,9 +6,11 @@ use tokio::time::Instant;
 
 use super::endpoint::Address;
 use crate::hash::{HashMap, HashSet};
-/// After this time without a report of the latest failover, the client believes sentinels that do not know it: they have
-/// been set up anew and count epochs from zero.
+/// After this time without a report of the latest failover, the client believes nodes that do not know it: sentinels that
+/// were set up anew count epochs from zero, and an operator can return to the old master.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(10);
+/// The most replaced histories that are remembered.
+const MOST_REPLACED: usize = 8;
 
 /// One sentinel's report of the service.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,7 +35,7 @@ pub(super) struct Role {
     pub(super) is_master: bool,
     /// The history of its data: a master's own, or that of the master that it follows.
     pub(super) history: String,
-    /// The history before it became a master.
+    /// The history that its data continues: a promotion begins a new one. Replicas learn it from their master.
     pub(super) before: Option<String>,
 }
 
@@ -50,6 +52,38 @@ pub(super) struct MasterView {
     epoch: u64,
     /// The time of the last request that was answered so.
     asked: Instant,
+    /// The history of the master's data, if it reports one.
+    history: Option<String>,
+    /// The earlier histories that this one continues, the latest first.
+    replaced: Vec<String>,
+}
+
+impl MasterView {
+    fn is_forgotten(&self, asked: Instant) -> bool {
+        asked >= self.asked + FORGOTTEN_AFTER
+    }
+
+    /// A view of the master that reports `role`.
+    fn of_role(role: &Role, asked: Instant, before: Option<&MasterView>) -> Self {
+        let continues = |view: &&MasterView| {
+            // A restart begins a new history too, which may not name the one before.
+            let histories = [Some(&role.history), role.before.as_ref()];
+            view.master == role.address || histories.contains(&view.history.as_ref())
+        };
+        let earlier = before.filter(continues).into_iter();
+        let earlier = earlier.flat_map(|view| &view.replaced);
+        let mut replaced: Vec<_> = role.before.iter().chain(earlier).cloned().collect();
+        // The master has reported the same history before.
+        replaced.dedup();
+        replaced.truncate(MOST_REPLACED);
+        Self {
+            master: role.address.clone(),
+            epoch: 0,
+            asked,
+            history: Some(role.history.clone()),
+            replaced,
+        }
+    }
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -58,7 +92,7 @@ pub(super) enum Undecided {
     NoMaster,
     /// The answering nodes do not know the latest failover.
     Outdated,
-    /// No master was promoted out of the other's history, and none is followed by more nodes.
+    /// Neither master continues the other's history, and none is followed by more nodes.
     TwoMasters(Address, Address),
 }
 
@@ -103,13 +137,13 @@ impl Answers {
         if self.reports.is_empty() && self.roles.is_empty() {
             return Err(Undecided::NoAnswer);
         }
-        let (master, epoch) = if self.reports.is_empty() {
-            (self.master_by_roles()?, 0)
-        } else {
-            self.master_by_reports(before)?
-        };
+        if self.reports.is_empty() {
+            let role = self.master_by_roles(asked, before)?;
+            return Ok(MasterView::of_role(role, asked, before));
+        }
+        let (master, epoch) = self.master_by_reports(before)?;
         let outdated = |before: &MasterView| {
-            epoch < before.epoch && !(self.majority() && asked >= before.asked + FORGOTTEN_AFTER)
+            epoch < before.epoch && !(self.majority() && before.is_forgotten(asked))
         };
         if before.is_some_and(outdated) {
             return Err(Undecided::Outdated);
@@ -118,6 +152,8 @@ impl Answers {
             master,
             epoch,
             asked,
+            history: None,
+            replaced: Vec::new(),
         })
     }
 
@@ -139,22 +175,38 @@ impl Answers {
         Ok(((*master).clone(), epoch))
     }
 
-    /// A master that was promoted out of another's history replaces it, so a resumed old master is not believed. Otherwise,
-    /// the master with more followers counts.
-    fn master_by_roles(&self) -> Result<Address, Undecided> {
+    /// A master whose history another server continues was replaced, so a resumed old master is not believed: for
+    /// [`FORGOTTEN_AFTER`], not even while its successor is silent. Otherwise, the master with more followers counts.
+    fn master_by_roles(
+        &self,
+        asked: Instant,
+        before: Option<&MasterView>,
+    ) -> Result<&Role, Undecided> {
         let masters = || self.roles.iter().filter(|role| role.is_master);
-        let replaced =
-            |role: &&Role| masters().any(|later| later.before.as_ref() == Some(&role.history));
+        let is_replaced_by =
+            |role: &Role, later: &Role| later.before.as_ref() == Some(&role.history);
+        let is_replaced = |role: &&Role| {
+            let is_remembered = |view: &MasterView| view.replaced.contains(&role.history);
+            self.roles.iter().any(|later| is_replaced_by(role, later))
+                || before.is_some_and(is_remembered)
+        };
+        let mut last: Vec<_> = masters().filter(|role| !is_replaced(role)).collect();
+        if last.is_empty() && masters().next().is_some() {
+            if !before.is_some_and(|before| before.is_forgotten(asked)) {
+                return Err(Undecided::Outdated);
+            }
+            let has_successor = |role: &&Role| masters().any(|later| is_replaced_by(role, later));
+            last.extend(masters().filter(|role| !has_successor(role)));
+        }
         let followers = |master: &Role| {
             let follows = |role: &&Role| !role.is_master && role.history == master.history;
             self.roles.iter().filter(follows).count()
         };
-        let mut last: Vec<_> = masters().filter(|role| !replaced(role)).collect();
         last.sort_by_key(|master| std::cmp::Reverse(followers(master)));
         match *last {
             [] => Err(Undecided::NoMaster),
-            [only] => Ok(only.address.clone()),
-            [one, other, ..] if followers(one) > followers(other) => Ok(one.address.clone()),
+            [only] => Ok(only),
+            [one, other, ..] if followers(one) > followers(other) => Ok(one),
             [one, other, ..] => Err(Undecided::TwoMasters(
                 one.address.clone(),
                 other.address.clone(),

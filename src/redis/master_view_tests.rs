@@ -129,6 +129,48 @@ fn the_master_that_was_promoted_later_is_elected() {
     assert!(answers.unsettled());
 }
 
+/// P-T5: the resumed old master and a replica answer, and the new master misses the question.
+#[test]
+fn a_resumed_master_is_not_believed_while_its_successor_is_silent() {
+    let (old, new) = (master("old", "x", ""), master("new", "y", "x"));
+    let alone = || roles(std::slice::from_ref(&old));
+    let outdated = || Err(Undecided::Outdated);
+    // The client remembers the ancestry of the new master.
+    let view = roles(&[new, replica("a", "y")])
+        .elect(Instant::now(), None)
+        .unwrap();
+    let silent = roles(&[old.clone(), replica("a", "y")]);
+    assert_eq!(believed(&silent, Some(&view)), outdated());
+    // Every later failover and restart keeps it.
+    let restarted = roles(&[master("new", "z", "")])
+        .elect(Instant::now(), Some(&view))
+        .unwrap();
+    let latest = roles(&[master("latest", "w", "z")])
+        .elect(Instant::now(), Some(&restarted))
+        .unwrap();
+    assert_eq!(believed(&alone(), Some(&latest)), outdated());
+    // A newcomer reads the ancestry from the replica.
+    let informed = Role {
+        is_master: false,
+        ..master("a", "y", "x")
+    };
+    let silent = roles(&[old, informed]);
+    assert_eq!(believed(&silent, None), outdated());
+    // An operator can return to the old master.
+    let later = view.asked + FORGOTTEN_AFTER;
+    assert_eq!(silent.elect(later, Some(&view)).unwrap().master, at("old"));
+}
+
+#[test]
+fn a_successor_that_returns_is_elected_again() {
+    let (old, new) = (master("old", "x", ""), master("new", "y", "x"));
+    let alone = |role| roles(std::slice::from_ref(role));
+    let view = alone(&new).elect(Instant::now(), None).unwrap();
+    let later = view.asked + FORGOTTEN_AFTER;
+    let back = alone(&old).elect(later, Some(&view)).unwrap();
+    assert_eq!(believed(&roles(&[old, new]), Some(&back)), Ok(at("new")));
+}
+
 #[test]
 fn unrelated_masters_are_elected_by_their_followers_or_not_at_all() {
     let strangers = [master("a", "x", ""), master("b", "y", "z")];

@@ -1,10 +1,10 @@
 //! A master and its replicas without sentinels. The servers report their roles.
 
 use redisson_lock::{LockClient, Released};
-use testbed::{Replicated, Server, unique_name};
+use testbed::{Replicated, Server, eventually, unique_name};
 
 use super::{config, works};
-use crate::hazards::stage::{connect, exists, scripts, why};
+use crate::hazards::stage::{GENEROUS, connect, exists, scripts, why};
 
 /// An operator makes `new` the master, and `replicas` follow it.
 async fn promote(set_up: &Replicated, new: usize, replicas: &[usize]) {
@@ -86,6 +86,38 @@ async fn an_old_master_that_resumes_is_not_believed() {
         let _own = newcomer.reentrant_lock(&own).lock().await.unwrap();
         assert_eq!(servers_with(&set_up, &own).await, [1]);
     }
+    assert_eq!(guard.unlock().await, Ok(Released::Fully));
+}
+
+/// P-T5: the old master resumes while its successor does not answer. A client that missed its
+/// master once was moved to the old one, and new clients began there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_old_master_is_not_believed_while_its_successor_is_silent() {
+    let set_up = Replicated::start(2).await;
+    let client = connect(&set_up.url(), config()).await;
+    set_up.caught_up(0).await;
+    set_up.servers[0].pause();
+    promote(&set_up, 1, &[2]).await;
+    works(&client, &unique_name("new")).await;
+    eventually("the replica follows the new master", GENEROUS, async || {
+        set_up.servers[2].info("replication").await["master_link_status"] == "up"
+    })
+    .await;
+    set_up.servers[1].pause();
+    set_up.servers[0].resume();
+    let name = unique_name("held");
+    let locking = tokio::spawn({
+        let lock = client.reentrant_lock(&name);
+        async move { lock.lock().await }
+    });
+    // Each of them waits a second for the silent server, and the client asks in between.
+    for _ in 0..3 {
+        let error = LockClient::connect(set_up.url()).await.unwrap_err();
+        assert!(why(&error).contains("latest failover"), "{error:?}");
+    }
+    set_up.servers[1].resume();
+    let guard = locking.await.unwrap().unwrap();
+    assert!(!exists(&set_up.servers[0], &name).await);
     assert_eq!(guard.unlock().await, Ok(Released::Fully));
 }
 
