@@ -260,6 +260,9 @@ impl<L: Fn() -> usize + Send + Sync> DurableWorker<L> {
         for (call, frame) in calls.iter_mut().zip(frames) {
             call.frame = frame;
         }
+        let is_of_a_replica =
+            |call: &Call| frame::is_of_a_replica(&call.frame, call.operations.len());
+        let is_wrong_server = calls.iter().any(is_of_a_replica);
         loop {
             if waited.by.is_some_and(|by| by < wanted) {
                 // The number of replicas may have fallen.
@@ -276,6 +279,10 @@ impl<L: Fn() -> usize + Send + Sync> DurableWorker<L> {
                 }));
             }
             if calls.is_empty() {
+                if is_wrong_server {
+                    // A managed service may have moved the host's name to another master.
+                    open.is_wrong_server();
+                }
                 return Ok(());
             }
             let left = self.left(calls);

@@ -1,9 +1,19 @@
 //! Clients of a master with replicas and sentinels. One arranged case per test, under a paused clock.
 
-use std::time::Duration;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
 
 use redisson_lock::{
-    Config, Durability, DynLock, Error, LockClient, Owner, test_util::simulation::Replicated,
+    Config, Durability, DynLock, Error, LockClient, Owner,
+    test_util::{
+        InMemoryRedis,
+        simulation::{Executed, Faults, Frame, Replicated},
+    },
 };
 use tokio::time::{Instant, sleep};
 
@@ -216,4 +226,56 @@ async fn durability_auto_grants_without_lost_replicas() {
     world.stop((master + 2) % 3);
     let guard = lock.lock().await.unwrap();
     assert_eq!(guard.acknowledgements(), Some(0));
+}
+
+/// A single server whose replies a test changes.
+#[derive(Clone, Default)]
+struct Changed(Arc<Switches>);
+
+#[derive(Default)]
+struct Switches {
+    /// Scripts are answered as by a replica.
+    is_replica: AtomicBool,
+    /// The latest connection that sent a `WAIT`.
+    waited_on: AtomicU64,
+}
+
+impl Faults for Changed {
+    fn answer(&mut self, command: &'static str, answer: Frame) -> Frame {
+        let failed = "READONLY You can't write against a read only replica.";
+        match command.starts_with("EVAL") && self.0.is_replica.load(Relaxed) {
+            true => Frame::List(vec![Frame::Number(4), Frame::Text(failed.into())]),
+            false => answer,
+        }
+    }
+
+    fn executed(&mut self, executed: &Executed<'_>) {
+        if executed.command == "WAIT" {
+            self.0.waited_on.store(executed.connection, Relaxed);
+        }
+    }
+}
+
+async fn changed() -> (LockClient, Changed) {
+    let (server, changed) = (InMemoryRedis::new(), Changed::default());
+    server.set_faults(changed.clone());
+    let config = Config::default().with_durability(Durability::All);
+    let client = server.client_with(config).await.expect("the server is up");
+    (client, changed)
+}
+
+/// A managed service moves a name to another server in this way. The open connection once stayed at the old one for ever.
+#[tokio::test(start_paused = true)]
+async fn the_connection_that_waits_for_replicas_leaves_a_server_that_became_one() {
+    let (client, changed) = changed().await;
+    let lock = client.reentrant_lock("a");
+    lock.lock().await.unwrap().unlock().await.unwrap();
+    let before = changed.0.waited_on.load(Relaxed);
+    sleep(Duration::from_secs(1)).await;
+    changed.0.is_replica.store(true, Relaxed);
+    let asking = tokio::spawn(async move { lock.lock().await.map(drop) });
+    sleep(Duration::from_secs(2)).await;
+    changed.0.is_replica.store(false, Relaxed);
+    asking.await.unwrap().unwrap();
+    assert_ne!(changed.0.waited_on.load(Relaxed), before);
 }
