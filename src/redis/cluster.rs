@@ -316,10 +316,15 @@ impl Topology {
                 let durable = self.durable(&node, durability);
                 let mut answered = pin!(durable.run(script, operations.clone()));
                 // A connection with a pending `WAIT` is silent for longer even if it works.
-                let _awaited = open.awaits();
+                let awaited = open.awaits();
                 tokio::select! {
                     biased;
-                    answer = &mut answered => return answer.inspect_err(|_| self.request_refresh()),
+                    answer = &mut answered => {
+                        if answer.is_ok() {
+                            awaited.answered();
+                        }
+                        return answer.inspect_err(|_| self.request_refresh());
+                    }
                     () = open.ended() => self.request_refresh(),
                 }
                 return answered.await.inspect_err(|_| self.request_refresh());

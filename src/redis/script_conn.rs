@@ -175,6 +175,8 @@ struct Traffic {
     in_flight: AtomicUsize,
     /// In milliseconds after `since`.
     last_reply: AtomicU64,
+    /// Whether a call was given up since the last reply.
+    given_up: AtomicBool,
 }
 
 impl Traffic {
@@ -183,15 +185,25 @@ impl Traffic {
             since: Instant::now(),
             in_flight: AtomicUsize::new(0),
             last_reply: AtomicU64::new(0),
+            given_up: AtomicBool::new(false),
         }
     }
 
     fn sent(&self) -> InFlight<'_> {
-        // The first call after a quiet time restarts the clock.
-        if self.in_flight.fetch_add(1, Ordering::Relaxed) == 0 {
+        let is_first = self.in_flight.fetch_add(1, Ordering::Relaxed) == 0;
+        // The first call after a quiet time restarts the clock. Calls that are given up would restart it again and again.
+        if is_first && !self.given_up.load(Ordering::Relaxed) {
             self.mark();
         }
-        InFlight(self)
+        InFlight {
+            traffic: self,
+            is_answered: false,
+        }
+    }
+
+    fn answered(&self) {
+        self.given_up.store(false, Ordering::Relaxed);
+        self.mark();
     }
 
     fn mark(&self) {
@@ -204,19 +216,33 @@ impl Traffic {
         self.since.elapsed().saturating_sub(last)
     }
 
-    /// Whether a `PING` is due: calls wait without a reply, or the connection has been quiet for long.
+    /// Whether a `PING` is due: calls wait or were given up without a reply, or the connection has been quiet for long.
     fn is_suspicious(&self) -> bool {
-        let waiting = self.in_flight.load(Ordering::Relaxed) > 0;
+        let waiting =
+            self.in_flight.load(Ordering::Relaxed) > 0 || self.given_up.load(Ordering::Relaxed);
         self.silence() >= if waiting { LOOK_EVERY } else { PING_EVERY }
     }
 }
 
 /// A call that waits for its answer.
-pub(super) struct InFlight<'a>(&'a Traffic);
+pub(super) struct InFlight<'a> {
+    traffic: &'a Traffic,
+    is_answered: bool,
+}
+
+impl InFlight<'_> {
+    /// Ends the call. A drop without it means that the caller has given up.
+    pub(super) fn answered(mut self) {
+        self.is_answered = true;
+    }
+}
 
 impl Drop for InFlight<'_> {
     fn drop(&mut self) {
-        self.0.in_flight.fetch_sub(1, Ordering::Relaxed);
+        if !self.is_answered {
+            self.traffic.given_up.store(true, Ordering::Relaxed);
+        }
+        self.traffic.in_flight.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -229,7 +255,7 @@ impl Open {
         }
     }
 
-    /// Counts a call on another connection to the server until the result is dropped. Meanwhile, this connection pings the
+    /// Counts a call on another connection to the server until the result ends. Meanwhile, this connection pings the
     /// server.
     pub(super) fn awaits(&self) -> InFlight<'_> {
         self.traffic.sent()
@@ -291,21 +317,20 @@ impl Open {
         name: &'static str,
         args: Vec<Bytes>,
     ) -> Result<Frame, Arc<str>> {
-        let _in_flight = self.traffic.sent();
-        let answered = |answer: Frame| {
-            self.traffic.mark();
-            answer
-        };
+        let in_flight = self.traffic.sent();
         let mut answer = self.connection.send(name, args);
         let mut ended = pin!(self.ended.cancelled());
-        poll_fn(|context| match answer.as_mut().poll(context) {
-            Poll::Ready(answer) => Poll::Ready(answer.map(answered)),
+        let answer = poll_fn(|context| match answer.as_mut().poll(context) {
+            Poll::Ready(answer) => Poll::Ready(answer),
             Poll::Pending => ended
                 .as_mut()
                 .poll(context)
                 .map(|()| Err("the connection ended".into())),
-        })
-        .await
+        });
+        let answer = answer.await?;
+        in_flight.answered();
+        self.traffic.answered();
+        Ok(answer)
     }
 }
 
@@ -454,7 +479,7 @@ async fn broken(open: &Open, router: &mut Router, mut is_proven: impl FnMut()) -
         {
             return reason;
         }
-        open.traffic.mark();
+        open.traffic.answered();
         is_proven();
     }
 }
@@ -473,7 +498,33 @@ mod tests {
             drop(given_up);
         }
         assert!(traffic.is_suspicious());
-        traffic.mark();
+        traffic.answered();
         assert!(!traffic.is_suspicious());
+    }
+
+    /// A readiness probe gave up sooner than a connection is checked, and each probe restarted the clock.
+    #[tokio::test(start_paused = true)]
+    async fn calls_given_up_one_after_the_other_are_no_sign_of_life() {
+        let traffic = Traffic::new();
+        for _ in 0..2 {
+            let given_up = traffic.sent();
+            tokio::time::advance(LOOK_EVERY / 2).await;
+            drop(given_up);
+            tokio::time::advance(LOOK_EVERY).await;
+        }
+        let _next = traffic.sent();
+        assert!(traffic.is_suspicious());
+        traffic.answered();
+        assert!(!traffic.is_suspicious());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_quiet_connection_without_unanswered_calls_is_not_suspicious() {
+        let traffic = Traffic::new();
+        traffic.sent().answered();
+        tokio::time::advance(LOOK_EVERY).await;
+        assert!(!traffic.is_suspicious());
+        tokio::time::advance(PING_EVERY).await;
+        assert!(traffic.is_suspicious());
     }
 }
