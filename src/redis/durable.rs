@@ -24,6 +24,7 @@ use super::{
 use crate::{
     durability::{Acknowledged, Durability},
     hash::{HashMap, HashSet},
+    rate_limit::RateLimit,
     wire::{
         decimal,
         script::{Operation, Publishing, Script},
@@ -32,6 +33,8 @@ use crate::{
 
 /// The most calls that share a `WAIT`.
 const AT_ONCE: usize = 64;
+/// The most log lines a minute about refused commands, for each durability.
+const MOST_LINES: u32 = 3;
 /// How long the number of connected replicas is cached.
 const COUNT_EVERY: Duration = Duration::from_secs(1);
 
@@ -142,11 +145,12 @@ impl Durable {
         let worker = DurableWorker {
             line,
             publishing,
-            longest: wait.longest,
-            wait: Some(wait),
+            configured: wait,
+            lines: RateLimit::new(MOST_LINES),
             durability,
             listed,
             used: None,
+            wait: None,
             connected: None,
             counted: None,
             sent: HashSet::default(),
@@ -178,14 +182,15 @@ impl Durable {
 struct DurableWorker<L> {
     line: ScriptConn,
     publishing: Publishing,
-    /// How long a call may take to be acknowledged, including its wait behind earlier calls.
-    longest: Duration,
-    /// `None` once the server has refused the command.
-    wait: Option<Wait>,
+    /// The way to wait on a new connection.
+    configured: Wait,
+    lines: RateLimit,
     durability: Durability,
     listed: L,
     /// The connection to which the further fields belong.
     used: Option<Arc<Open>>,
+    /// `None` once the server has refused the command.
+    wait: Option<Wait>,
     connected: Option<usize>,
     counted: Option<Instant>,
     /// The scripts that it has sent.
@@ -243,6 +248,7 @@ impl<L: Fn() -> usize + Send + Sync> DurableWorker<L> {
         let is_same = |used: &Arc<Open>| Arc::ptr_eq(used, open);
         if !self.used.as_ref().is_some_and(is_same) {
             self.used = Some(open.clone());
+            self.wait = Some(self.configured);
             (self.sent, self.counted) = (HashSet::default(), None);
         }
     }
@@ -290,9 +296,9 @@ impl<L: Fn() -> usize + Send + Sync> DurableWorker<L> {
         }
     }
 
-    /// The deadline of a call that too few replicas have acknowledged.
+    /// The deadline of a call that too few replicas have acknowledged. It includes the wait behind earlier calls.
     fn end(&self, call: &Call) -> Instant {
-        call.queued + self.longest
+        call.queued + self.configured.longest
     }
 
     /// How long a `WAIT` may take: until the first deadline of its calls.
@@ -399,23 +405,29 @@ impl<L: Fn() -> usize + Send + Sync> DurableWorker<L> {
         Some(open.send(name, args))
     }
 
-    /// Later calls do without.
+    /// Later calls on this connection do without. The next connection may have the right or the command.
     fn is_refused(&mut self, message: &str) {
         match &mut self.wait {
             Some(wait) if wait.for_disk => {
                 wait.for_disk = false;
-                tracing::warn!(
+                self.tell(
+                    "WAITAOF is refused: acquisitions do not wait for disks",
                     message,
-                    "WAITAOF is refused: acquisitions do not wait for disks"
                 );
             }
             wait => {
                 *wait = None;
-                tracing::warn!(
+                self.tell(
+                    "WAIT is refused: acquisitions do not wait for replicas",
                     message,
-                    "WAIT is refused: acquisitions do not wait for replicas"
                 );
             }
+        }
+    }
+
+    fn tell(&self, what: &str, message: &str) {
+        if let Some(suppressed) = self.lines.may_log() {
+            tracing::warn!(message, suppressed, "{what}");
         }
     }
 
@@ -423,9 +435,9 @@ impl<L: Fn() -> usize + Send + Sync> DurableWorker<L> {
     async fn count(&mut self, open: &Open) -> Result<(), Arc<str>> {
         let role = open.send("ROLE", Vec::new()).await?;
         if let (Some(message), None) = (frame::error(&role), self.counted) {
-            tracing::warn!(
-                message,
-                "ROLE is refused: the client assumes that replicas are connected"
+            self.tell(
+                "ROLE is refused: the client assumes that replicas are connected",
+                &message,
             );
         }
         self.connected = frame::list_len_at(&role, 2);

@@ -236,11 +236,18 @@ struct Changed(Arc<Switches>);
 struct Switches {
     /// Scripts are answered as by a replica.
     is_replica: AtomicBool,
+    /// The user may not run `WAIT`.
+    refuses_wait: AtomicBool,
     /// The latest connection that sent a `WAIT`.
     waited_on: AtomicU64,
 }
 
 impl Faults for Changed {
+    fn refusal(&mut self, command: &'static str) -> Option<String> {
+        let is_refused = command == "WAIT" && self.0.refuses_wait.load(Relaxed);
+        is_refused.then(|| "NOPERM this user has no permissions to run the 'wait' command".into())
+    }
+
     fn answer(&mut self, command: &'static str, answer: Frame) -> Frame {
         let failed = "READONLY You can't write against a read only replica.";
         match command.starts_with("EVAL") && self.0.is_replica.load(Relaxed) {
@@ -256,18 +263,18 @@ impl Faults for Changed {
     }
 }
 
-async fn changed() -> (LockClient, Changed) {
+async fn changed() -> (InMemoryRedis, LockClient, Changed) {
     let (server, changed) = (InMemoryRedis::new(), Changed::default());
     server.set_faults(changed.clone());
     let config = Config::default().with_durability(Durability::All);
     let client = server.client_with(config).await.expect("the server is up");
-    (client, changed)
+    (server, client, changed)
 }
 
 /// A managed service moves a name to another server in this way. The open connection once stayed at the old one for ever.
 #[tokio::test(start_paused = true)]
 async fn the_connection_that_waits_for_replicas_leaves_a_server_that_became_one() {
-    let (client, changed) = changed().await;
+    let (_server, client, changed) = changed().await;
     let lock = client.reentrant_lock("a");
     lock.lock().await.unwrap().unlock().await.unwrap();
     let before = changed.0.waited_on.load(Relaxed);
@@ -278,4 +285,20 @@ async fn the_connection_that_waits_for_replicas_leaves_a_server_that_became_one(
     changed.0.is_replica.store(false, Relaxed);
     asking.await.unwrap().unwrap();
     assert_ne!(changed.0.waited_on.load(Relaxed), before);
+}
+
+/// One refusal, of a server before its users were loaded, once ended durability for the life of the client.
+#[tokio::test(start_paused = true)]
+async fn after_a_refused_wait_the_next_connection_waits_for_replicas_again() {
+    let (server, client, changed) = changed().await;
+    let lock = client.reentrant_lock("a");
+    for (refuses_wait, expected) in [(true, None), (false, None), (false, Some(0))] {
+        changed.0.refuses_wait.store(refuses_wait, Relaxed);
+        let guard = lock.lock().await.unwrap();
+        assert_eq!(guard.acknowledgements(), expected);
+        guard.unlock().await.unwrap();
+        if !refuses_wait {
+            server.disconnect();
+        }
+    }
 }
