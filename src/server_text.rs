@@ -15,12 +15,16 @@ pub(crate) fn shown(text: &str) -> String {
             shown.push_str("..");
             break;
         }
-        match is_harmless(character) {
-            true => shown.push(character),
-            false => shown.extend(character.escape_default()),
-        }
+        escape(&mut shown, character);
     }
     shown
+}
+
+fn escape(shown: &mut String, character: char) {
+    match is_harmless(character) {
+        true => shown.push(character),
+        false => shown.extend(character.escape_default()),
+    }
 }
 
 /// Control characters start new lines and colours. Invisible characters of Unicode can reverse the order of the text.
@@ -31,12 +35,28 @@ fn is_harmless(character: char) -> bool {
 
 /// As [`shown`], and removes the `secrets`: for replies to a command that contained them.
 pub(crate) fn without(secrets: &[&str], text: &str) -> String {
-    let mut text = shown(text);
+    let mut text = text.to_owned();
     for secret in secrets.iter().filter(|secret| !secret.is_empty()) {
-        text = text.replace(secret, "..");
-        text = text.replace(&shown(secret), "..");
+        let mut escaped = String::new();
+        for character in secret.chars() {
+            escape(&mut escaped, character);
+        }
+        text = without_one(secret, &text);
+        text = without_one(&escaped, &text);
     }
-    text
+    shown(&text)
+}
+
+/// Replaces each copy of the secret. The decoder has cut a long text, which then ends with `..` behind the beginning of a copy.
+fn without_one(secret: &str, text: &str) -> String {
+    let text = text.replace(secret, "..");
+    let mut beginnings = (1..secret.len()).rev().filter_map(|end| secret.get(..end));
+    let cut = text.strip_suffix("..");
+    let rest = cut.and_then(|cut| beginnings.find_map(|beginning| cut.strip_suffix(beginning)));
+    match rest {
+        Some(rest) => format!("{rest}.."),
+        None => text,
+    }
 }
 
 #[cfg(test)]
@@ -59,6 +79,24 @@ mod tests {
     fn a_secret_is_found_after_escaping() {
         assert_eq!(without(&["a\nb"], "ERR no 'a\nb'"), "ERR no '..'");
         assert_eq!(without(&[""], "ERR no"), "ERR no");
+    }
+
+    /// The decoder limits the length of an error before the password is known.
+    #[test]
+    fn the_beginning_of_a_secret_at_the_end_of_a_cut_text_is_removed() {
+        let long = "s3cret".repeat(LONGEST);
+        let late = format!("{}s3cret\n.", "x".repeat(LONGEST - 20));
+        for secret in [&*long, &late, "s3cret\ns3cret", "é\u{202e}é..é"] {
+            for padding in 0..LONGEST {
+                let echo = format!("ERR {} {secret} {secret}", "x".repeat(padding));
+                for text in [&echo, &shown(&echo)] {
+                    let clean = without(&[secret], text);
+                    let kept = clean.trim_start_matches(['E', 'R', ' ', 'x', '.']);
+                    assert_eq!(kept, "", "after {padding} in {clean:?}");
+                }
+            }
+        }
+        assert_eq!(without(&["secret"], "ERR a sec"), "ERR a sec");
     }
 
     #[test]
