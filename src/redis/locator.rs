@@ -2,6 +2,7 @@
 
 use std::{
     fmt,
+    future::ready,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicUsize, Ordering},
@@ -57,6 +58,8 @@ pub(super) struct Nodes {
     replicas: AtomicUsize,
     /// The conclusion from the answers so far.
     view: watch::Sender<Option<MasterView>>,
+    /// Cancelled when the client has ended.
+    closed: CancellationToken,
 }
 
 impl Nodes {
@@ -79,6 +82,7 @@ impl Nodes {
             map,
             replicas: AtomicUsize::new(0),
             view: watch::Sender::new(None),
+            closed: CancellationToken::new(),
         }
     }
 
@@ -108,7 +112,7 @@ impl Nodes {
     }
 
     /// Finds the master, and returns whether it may soon be replaced.
-    async fn locate(&self) -> (Result<Address, Error>, bool) {
+    async fn locate(self: &Arc<Self>) -> (Result<Address, Error>, bool) {
         let asked = Instant::now();
         let (answers, error) = self.ask(asked).await;
         if let Some(replicas) = answers.replicas(self.known().len()) {
@@ -136,11 +140,15 @@ impl Nodes {
 
     /// Asks all nodes at once. Waits for all servers, because each reports itself alone; of sentinels, a majority is
     /// enough. Returns one of the errors too.
-    async fn ask(&self, asked: Instant) -> (Answers, Option<Error>) {
-        let nodes = self.known().clone();
-        let awake = nodes.iter().filter(|node| !node.rests());
+    async fn ask(self: &Arc<Self>, asked: Instant) -> (Answers, Option<Error>) {
+        let known = self.known().clone();
+        let count = known.len();
+        let awake = known.into_iter().filter(|node| !node.rests());
         let mut answering: FuturesUnordered<_> = awake
-            .map(|node| node.ask(&self.question, &self.server, nodes.len()))
+            .map(|node| {
+                let nodes = self.clone();
+                async move { node.ask(&nodes.question, &nodes.server, count).await }
+            })
             .collect();
         let mut until = asked + ANSWER_WAIT;
         let (mut answers, mut refused) = (Answers::default(), None);
@@ -160,6 +168,13 @@ impl Nodes {
             if answers.majority() {
                 until = until.min(Instant::now() + GRACE);
             }
+        }
+        if answers.majority() && !answering.is_empty() {
+            // A node that is too late for this question keeps its connection for the next one. Without it, a node a few
+            // round trips away would never be heard.
+            let rest = timeout_at(asked + ANSWER_WAIT, answering.for_each(|_| ready(())));
+            let closed = self.closed.clone();
+            tokio::spawn(async move { closed.run_until_cancelled(rest).await });
         }
         (answers, refused)
     }
@@ -239,6 +254,7 @@ impl Locator {
         };
         let _: Option<()> = closed.run_until_cancelled(watching).await;
         // The connections to the nodes end here, not with the client's last handle.
+        nodes.closed.cancel();
         nodes.known().clear();
     }
 
@@ -269,3 +285,7 @@ impl fmt::Debug for Locator {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "locator_tests.rs"]
+mod tests;

@@ -107,6 +107,12 @@ impl Node {
         known: usize,
     ) -> Result<(Answer, Vec<PeerSentinel>), Error> {
         let mut conn = self.conn.lock().await;
+        // An earlier question, which had the connection, may have found the node silent.
+        if self.rests() {
+            return Err(Error::unavailable(
+                "the node left an earlier question unanswered",
+            ));
+        }
         let mut silence = Silence {
             node: self,
             is: true,
