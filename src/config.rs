@@ -113,7 +113,7 @@ pub struct Config {
     #[cfg_attr(feature = "serde", serde(rename = "shardedSubscriptionMode"))]
     pub sharded_pubsub: ShardedPubSub,
 
-    /// A prefix of every lock's name. Default: empty.
+    /// A prefix of every lock's name. Default: empty. An empty name is invalid with a prefix too.
     ///
     /// Redisson: a `NameMapper` that adds a prefix; both sides must use the same.
     pub name_prefix: String,

@@ -203,7 +203,7 @@ impl Election {
         Box::pin(stream::unfold((election, seen), look))
     }
 
-    /// The name of the election, and of its lock.
+    /// The name of the election, and of its lock: see [`Lock::name`](crate::Lock::name).
     pub fn name(&self) -> &str {
         self.lock.name()
     }

@@ -53,7 +53,7 @@ impl Election {
         wait_for(&self.runtime, self.election.leader())
     }
 
-    /// The name of the election, and of its lock.
+    /// The name of the election, and of its lock: see [`crate::Election::name`].
     pub fn name(&self) -> &str {
         self.election.name()
     }

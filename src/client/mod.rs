@@ -74,7 +74,7 @@ impl LockClient {
     /// The plain reentrant lock `name`.
     ///
     /// Sends nothing. An invalid name (empty, with control characters, longer than 64 KiB) is [`Error::InvalidName`] at the first
-    /// use.
+    /// use. A [`Config::name_prefix`](crate::Config::name_prefix) does not make an empty name valid.
     ///
     /// # Redisson
     ///
@@ -494,9 +494,11 @@ impl LockClient {
 
     /// The name with [`Config::name_prefix`](crate::Config::name_prefix).
     fn named(&self, name: String) -> Result<Arc<str>, Box<Error>> {
-        let name = match &*self.engine.config.name_prefix {
-            "" => name,
-            prefix => format!("{prefix}{name}"),
+        let prefix = &self.engine.config.name_prefix;
+        // The check refuses an empty name; a prefix would make it valid.
+        let name = match prefix.is_empty() || name.is_empty() {
+            true => name,
+            false => format!("{prefix}{name}"),
         };
         match self.engine.check_name(&name) {
             Ok(()) => Ok(name.into()),

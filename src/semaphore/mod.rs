@@ -287,7 +287,8 @@ impl Semaphore {
         Ok(number(found))
     }
 
-    /// The name, with [`Config::name_prefix`](crate::Config::name_prefix).
+    /// The name, with [`Config::name_prefix`](crate::Config::name_prefix). Empty for an invalid name, which every operation refuses
+    /// with [`Error::InvalidName`].
     pub fn name(&self) -> &str {
         name(&self.spec)
     }
@@ -311,15 +312,9 @@ pub(crate) fn number(detail: Option<Detail>) -> i64 {
     }
 }
 
-/// The name of a semaphore whose name may be invalid.
+/// The name of a semaphore or latch; empty if it is invalid.
 pub(crate) fn name(spec: &Result<Arc<SyncSpec>, Box<Error>>) -> &str {
-    match spec {
-        Ok(spec) => &spec.name,
-        Err(error) => match &**error {
-            Error::InvalidName { name, .. } => name,
-            _ => "",
-        },
-    }
+    spec.as_ref().map_or("", |spec| &spec.name)
 }
 
 /// Acquired permits of a [`Semaphore`]. Dropping it releases them in the background.

@@ -486,7 +486,8 @@ impl PermitExpirableSemaphore {
         }
     }
 
-    /// The name, with [`Config::name_prefix`](crate::Config::name_prefix).
+    /// The name, with [`Config::name_prefix`](crate::Config::name_prefix). Empty for an invalid name, which every operation refuses
+    /// with [`Error::InvalidName`].
     pub fn name(&self) -> &str {
         name(&self.spec)
     }

@@ -104,6 +104,42 @@ async fn names_that_no_lock_should_have() {
     bed.nothing_was_sent().await;
 }
 
+/// An empty name behind a prefix would be a valid key: the prefix itself.
+#[tokio::test]
+async fn an_empty_name_is_refused_behind_a_prefix() {
+    let server = Server::start().await;
+    let config = Config::default().with_name_prefix("billing:");
+    let builder = LockClient::builder().url(server.url()).config(config);
+    let client = builder.build().await.unwrap();
+    let mut errors = refusals(&client.reentrant_lock("")).await;
+    errors.extend([
+        refusal(client.read_write_lock("").read().try_lock()).await,
+        refusal(client.multi_lock(["a", ""]).try_lock()).await,
+        refusal(client.election("").campaign("host-7")).await,
+        refusal(client.semaphore("").try_set_permits(1)).await,
+        refusal(client.permit_expirable_semaphore("").try_set_permits(1)).await,
+        refusal(client.count_down_latch("").try_set_count(1)).await,
+    ]);
+    for error in errors {
+        let is_expected = matches!(&error, Error::InvalidName { name, reason, .. } if name.is_empty() && reason.contains("empty"));
+        assert!(is_expected, "{error:?}");
+    }
+    assert_eq!(server.command::<u32>(&["DBSIZE"]).await, 0);
+}
+
+#[tokio::test]
+async fn a_handle_with_an_invalid_name_has_an_empty_name() {
+    let Bed { client, .. } = &Bed::new().await;
+    for name in ["a\nb", &"x".repeat(64 * 1024 + 1)] {
+        assert_eq!(client.reentrant_lock(name).name(), "");
+        assert_eq!(client.read_write_lock(name).read().name(), "");
+        assert_eq!(client.election(name).name(), "");
+        assert_eq!(client.semaphore(name).name(), "");
+        assert_eq!(client.permit_expirable_semaphore(name).name(), "");
+        assert_eq!(client.count_down_latch(name).name(), "");
+    }
+}
+
 #[tokio::test]
 async fn the_longest_name_works() {
     let bed = Bed::new().await;
