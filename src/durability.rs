@@ -4,9 +4,11 @@
 /// [`Lock::with_durability`](crate::Lock::with_durability).
 ///
 /// Redis answers before it replicates. A master can therefore die just after a grant, and the lock is free on its successor. A
-/// wait for replicas (`WAIT`) makes that less likely. Only [`Majority`](Self::Majority), with a failover that chooses the most
-/// up-to-date replica, makes sure that the successor has the hold.
-/// [docs/operations.md](https://docs.rs/crate/redisson-lock/latest/source/docs/operations.md) lists the promises and the costs.
+/// wait for replicas (`WAIT`) makes that less likely. With [`Majority`](Self::Majority) and [`All`](Self::All), a failover that most
+/// servers take part in finds a server with the hold and prefers it. That is not a proof: `WAIT` is no consensus, and received data
+/// is not yet on a replica's disk.
+/// [docs/guarantees.md](https://docs.rs/crate/redisson-lock/latest/source/docs/guarantees.md) lists the promises,
+/// [docs/operations.md](https://docs.rs/crate/redisson-lock/latest/source/docs/operations.md) the costs.
 ///
 /// If too few replicas have acknowledged after [`Config::replica_wait`](crate::Config::replica_wait), the client releases the hold
 /// and returns [`Error::Replication`](crate::Error::Replication). Renewals wait in the same way, except with `Auto` and `Local`. A

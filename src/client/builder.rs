@@ -47,7 +47,8 @@ impl LockClient {
     /// # Errors
     ///
     /// [`Error::Config`] for an invalid URL, and when the server refuses the user or password; [`Error::Unavailable`] when
-    /// no connection is established within 10 s. No error contains the URL.
+    /// no connection is established within 10 s; [`Error::Redis`] when the server refuses the connection for another reason.
+    /// No error contains the URL.
     ///
     /// # Cancel safety
     ///

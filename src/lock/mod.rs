@@ -97,10 +97,10 @@ impl<K: Kind> Lock<K> {
     ///
     /// # Errors
     ///
-    /// [`Error::Unavailable`] when Redis cannot be reached for
-    /// [`Config::outage_wait`](crate::Config::outage_wait), [`Error::WrongKind`], [`Error::InvalidName`],
-    /// [`Error::Config`] for a lease out of bounds, [`Error::Redis`], [`Error::Closed`]. From a lock that is not reentrant
-    /// [`Error::AlreadyHeld`], from the write side of a read-write lock [`Error::WouldDeadlock`], from its read side
+    /// [`Error::Unavailable`] when Redis cannot be reached for [`Config::outage_wait`](crate::Config::outage_wait),
+    /// [`Error::Replication`] when too few replicas acknowledge the acquisition in time ([`Durability`]), [`Error::WrongKind`],
+    /// [`Error::InvalidName`], [`Error::Config`] for a lease out of bounds, [`Error::Redis`], [`Error::Closed`]. From a lock that
+    /// is not reentrant [`Error::AlreadyHeld`], from the write side of a read-write lock [`Error::WouldDeadlock`], from its read side
     /// [`Error::TooManyHolds`].
     ///
     /// # Cancel safety
