@@ -405,12 +405,14 @@ impl LockClient {
     /// # Examples
     ///
     /// ```no_run
-    /// # async fn example(client: redisson_lock::LockClient) -> Result<(), redisson_lock::Error> {
-    /// use redisson_lock::RedLock;
+    /// # async fn example() -> Result<(), redisson_lock::Error> {
+    /// use redisson_lock::{LockClient, RedLock};
     ///
     /// // A RedLock belongs on servers that share nothing:
-    /// let (a, b, c) = (client.clone(), client.clone(), client); // clients of three servers
-    /// let lock = RedLock::of([a, b, c].map(|client| client.reentrant_lock("job")));
+    /// let a = LockClient::connect("redis://redis-1").await?;
+    /// let b = LockClient::connect("redis://redis-2").await?;
+    /// let c = LockClient::connect("redis://redis-3").await?;
+    /// let lock = RedLock::of([&a, &b, &c].map(|client| client.reentrant_lock("job")));
     /// let guard = lock.lock().await?;
     /// println!("held until {:?}", guard.valid_until());
     /// guard.unlock().await?;

@@ -13,7 +13,7 @@ use crate::{
     error::Error,
     guard::{MultiGuard, after_release, run_under, summed_up},
     owner::Owner,
-    wire::{HoldMode, Lease, Released},
+    wire::{HoldMode, KindName, Lease, Released},
 };
 
 /// All of several locks, or none: see [`LockClient::multi_lock`](crate::LockClient::multi_lock) and
@@ -74,13 +74,13 @@ impl<Q: Quorum> GroupLock<Q> {
     /// The group of `locks`, of any kinds and clients.
     ///
     /// The group orders its locks by name, whatever their order here. Locks of one name on several servers stay in the order
-    /// here: name the servers in the same order in every process. A lock that is given twice counts once. Two kinds that are
-    /// one lock on the server, such as a reentrant and a fair lock of one name, are [`Error::Config`] at the first use. One
-    /// script call acquires the locks of one kind and client (up to 128); the calls run at the same time. Leases, back-offs
-    /// and clients are those of the given locks; their owners are not used. Two clients of one server are two owners: a group
-    /// with the same name from both can never be acquired.
+    /// here: name the servers in the same order in every process. A lock that is given twice counts once in a [`MultiLock`],
+    /// and is [`Error::Config`] in a [`RedLock`] at the first use. So are, in both, two kinds that are one lock on the server,
+    /// such as a reentrant and a fair lock of one name. One script call acquires the locks of one kind and client (up to
+    /// 128); the calls run at the same time. Leases, back-offs and clients are those of the given locks; their owners are not
+    /// used. Two clients of one server are two owners: a group with the same name from both can never be acquired.
     ///
-    /// Sends nothing. Without any lock, every operation is [`Error::Config`].
+    /// Sends nothing. A group without any lock is invalid: every operation is [`Error::Config`].
     ///
     /// # Redisson
     ///
@@ -108,9 +108,8 @@ impl<Q: Quorum> GroupLock<Q> {
         members.sort_by(|a, b| rank(a).cmp(&rank(b)));
         let mut unique: Vec<AnyLock> = Vec::with_capacity(members.len());
         for lock in members {
-            let kind = |lock: &AnyLock| lock.spec().ok().map(|spec| spec.protocol.kind());
             let is_repeated = same_in_redis(&unique, &lock).any(|other| kind(other) == kind(&lock));
-            if !is_repeated {
+            if !(is_repeated && Q::MERGES_REPEATS) {
                 unique.push(lock);
             }
         }
@@ -133,7 +132,7 @@ impl<Q: Quorum> GroupLock<Q> {
     /// # Errors
     ///
     /// As [`Lock::lock`](crate::Lock::lock), of any of the locks; for a [`RedLock`] only when so many fail that no majority is
-    /// left. [`Error::Config`] without any lock.
+    /// left. [`Error::Config`] for an invalid group: see [`of`](Self::of).
     ///
     /// # Cancel safety
     ///
@@ -385,10 +384,15 @@ impl<Q: Quorum> GroupLock<Q> {
         }
         for (index, lock) in self.members.iter().enumerate() {
             let name = &lock.spec()?.name;
-            if same_in_redis(&self.members[..index], lock).next().is_some() {
-                return Err(Error::config(format!(
-                    "the group names `{name}` as two kinds that share one lock in Redis: name it once"
-                )));
+            if let Some(other) = same_in_redis(&self.members[..index], lock).next() {
+                return Err(Error::config(match kind(other) == kind(lock) {
+                    true => format!(
+                        "the RedLock names `{name}` twice on one client: give it a lock of each server's client"
+                    ),
+                    false => format!(
+                        "the group names `{name}` as two kinds that share one lock in Redis: name it once"
+                    ),
+                }));
             }
         }
         let member = |lock: &AnyLock| {
@@ -403,6 +407,10 @@ impl<Q: Quorum> GroupLock<Q> {
     fn owner(&self) -> Owner {
         self.owner.unwrap_or_else(Owner::current)
     }
+}
+
+fn kind(lock: &AnyLock) -> Option<KindName> {
+    lock.spec().ok().map(|spec| spec.protocol.kind())
 }
 
 /// The order of members: an invalid name comes first, because the user is to see that error.

@@ -15,6 +15,9 @@ pub trait Quorum: sealed::Quorum {}
 
 pub(crate) mod sealed {
     pub trait Quorum: Send + Sync + 'static {
+        /// Whether a lock that is given twice counts once. Otherwise the group is refused.
+        const MERGES_REPEATS: bool;
+
         /// How many of `members` are needed.
         fn need(members: usize) -> usize;
     }
@@ -23,6 +26,8 @@ pub(crate) mod sealed {
 impl Quorum for All {}
 
 impl sealed::Quorum for All {
+    const MERGES_REPEATS: bool = true;
+
     fn need(members: usize) -> usize {
         members
     }
@@ -31,6 +36,9 @@ impl sealed::Quorum for All {
 impl Quorum for Majority {}
 
 impl sealed::Quorum for Majority {
+    // Merged, three clones of one client would be a majority of one server.
+    const MERGES_REPEATS: bool = false;
+
     fn need(members: usize) -> usize {
         members / 2 + 1
     }

@@ -71,6 +71,32 @@ async fn a_majority_excludes() {
     }
 }
 
+/// A majority of three members of which two are one lock: one server would be a majority.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lock_that_is_given_twice_is_refused() {
+    let fleet = Fleet::new(2).await;
+    let clients = fleet.clients().await;
+    let (one, other) = (&clients[0], &clients[1]);
+    for lock in [
+        fleet.lock(&[one.clone(), one.clone(), one.clone()]),
+        fleet.lock(&[one.clone(), other.clone(), one.clone()]),
+        one.red_lock(["a", "b", "a"]),
+    ] {
+        for error in [
+            lock.lock().await.map(drop).unwrap_err(),
+            lock.try_lock().await.map(drop).unwrap_err(),
+            lock.unlock().await.map(drop).unwrap_err(),
+        ] {
+            let is_expected =
+                matches!(&error, Error::Config { reason, .. } if reason.contains("twice"));
+            assert!(is_expected, "{error:?}");
+        }
+    }
+    for server in &fleet.servers {
+        nothing_left(server, PROMPT).await;
+    }
+}
+
 /// Foreign locks on a minority do not matter, those on a majority do. Too few granted members are
 /// released.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
