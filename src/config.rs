@@ -387,6 +387,13 @@ impl Config {
 
     /// Checks the settings. Returns the watchdog's lease. Cuts a wait to [`Lease::MAX`]: clocks cannot count more.
     pub(crate) fn check(&mut self) -> Result<Lease, Error> {
+        self.check_as(&str::to_owned)
+    }
+
+    /// As [`check`](Self::check), with errors that call each setting as `named` does. No error shows a text of the settings.
+    pub(crate) fn check_as(&mut self, named: &dyn Fn(&str) -> String) -> Result<Lease, Error> {
+        let refused =
+            |name: &str, reason: String| Error::config(format!("{}: {reason}", named(name)));
         for wait in [
             &mut self.poll_floor,
             &mut self.fair_lock_wait,
@@ -398,9 +405,8 @@ impl Config {
         }
         let least = |name: &str, value: Duration, least: Duration| {
             if value < least {
-                return Err(Error::config(format!(
-                    "{name} is {value:?}: the minimum is {least:?}"
-                )));
+                let reason = format!("{value:?} is too short: the minimum is {least:?}");
+                return Err(refused(name, reason));
             }
             Ok(())
         };
@@ -421,19 +427,19 @@ impl Config {
         least("outage_wait", self.outage_wait, Duration::from_millis(1))?;
         let is_shown = self.client_name.bytes().all(|byte| byte.is_ascii_graphic());
         if !is_shown || self.client_name.len() > MOST_CLIENT_NAME {
-            return Err(Error::config(format!(
-                "client_name is {:?}: give at most {MOST_CLIENT_NAME} printable ASCII characters without spaces",
-                self.client_name
-            )));
+            let reason = format!(
+                "give at most {MOST_CLIENT_NAME} printable ASCII characters without spaces"
+            );
+            return Err(refused("client_name", reason));
         }
         if !(1..=10_000).contains(&self.watchdog_batch_size) {
-            return Err(Error::config(format!(
-                "watchdog_batch_size is {}: it must be from 1 to 10000",
+            let reason = format!(
+                "{} is out of bounds: give a number from 1 to 10000",
                 self.watchdog_batch_size
-            )));
+            );
+            return Err(refused("watchdog_batch_size", reason));
         }
-        Lease::new(self.watchdog_lease)
-            .map_err(|reason| Error::config(format!("watchdog_lease: {reason}")))
+        Lease::new(self.watchdog_lease).map_err(|reason| refused("watchdog_lease", reason))
     }
 }
 

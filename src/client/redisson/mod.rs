@@ -12,6 +12,7 @@ use crate::{
     config::{Config, ShardedPubSub},
     error::Error,
     redis::Target,
+    wire::name,
 };
 
 /// A configuration of Redisson, read from its YAML (or JSON). Needs the feature `redisson-yaml`.
@@ -92,8 +93,8 @@ impl RedissonConfig {
     ///
     /// # Errors
     ///
-    /// [`Error::Config`], with the line or the name of an invalid or unsupported setting. No error shows a value of the
-    /// file.
+    /// [`Error::Config`], with the line or the name of an invalid or unsupported setting. No error shows a user, a password or
+    /// an address.
     pub fn from_yaml(text: impl AsRef<str>) -> Result<Self, Error> {
         Self::read(text.as_ref(), &|name| std::env::var(name).ok())
     }
@@ -140,6 +141,16 @@ impl RedissonConfig {
         if let Some(prefix) = own.or(general) {
             config.name_prefix = prefix;
         }
+        let path_of = |setting: &str| match setting {
+            "watchdog_lease" => file.path_of("lockWatchdogTimeout"),
+            "watchdog_batch_size" => file.path_of("lockWatchdogBatchSize"),
+            "replica_wait" => file.path_of("slavesSyncTimeout"),
+            "command_wait" => section.path_of("timeout"),
+            "client_name" => section.path_of("clientName"),
+            default => default.to_owned(),
+        };
+        // The check cuts long waits: `config` returns the values of the file.
+        config.clone().check_as(&path_of)?;
         let (target, is_tls) = kind.target(&section)?;
         let mut builder = LockClient::builder().target(target).config(config.clone());
         builder = log_in(builder, both)?;
@@ -148,6 +159,9 @@ impl RedissonConfig {
             builder = builder.sentinel_credentials(user, password);
         }
         if let Some(wait) = section.time("connectTimeout")? {
+            if wait.is_zero() {
+                return Err(section.error("connectTimeout", "the value must not be 0"));
+            }
             builder = builder.connect_timeout(wait);
         }
         if is_tls {
@@ -345,7 +359,15 @@ fn prefix(section: &Section<'_>) -> Result<Option<String>, Error> {
     let mapper = section.section("nameMapper")?;
     let prefix = mapper.as_ref().map(|mapper| mapper.text("prefix"));
     match (prefix.transpose()?.flatten(), mapper) {
-        (Some(prefix), Some(mapper)) if mapper.unread().next().is_none() => Ok(Some(prefix)),
+        (Some(prefix), Some(mapper)) if mapper.unread().next().is_none() => {
+            match name::check(&prefix) {
+                Err(reason) if !prefix.is_empty() => {
+                    let told = format!("the prefix cannot begin the name of a lock: {reason}");
+                    Err(section.error("nameMapper", told))
+                }
+                _ => Ok(Some(prefix)),
+            }
+        }
         _ => Err(section.error(
             "nameMapper",
             format!("{class} is not supported: the only supported name mappers are those whose single setting is \

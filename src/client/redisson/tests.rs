@@ -350,6 +350,33 @@ fn no_setting_of_redissons_is_taken_for_a_slip() {
 }
 
 #[test]
+fn a_value_that_a_client_refuses_is_refused_under_the_name_in_the_file() {
+    for (setting, told) in [
+        ("lockWatchdogTimeout: 0", "lockWatchdogTimeout: "),
+        ("lockWatchdogTimeout: 9", "lockWatchdogTimeout: "),
+        ("lockWatchdogBatchSize: 0", "lockWatchdogBatchSize: "),
+        ("lockWatchdogBatchSize: 10001", "lockWatchdogBatchSize: "),
+        ("slavesSyncTimeout: 0", "slavesSyncTimeout: "),
+        ("  timeout: 0", "singleServerConfig.timeout: "),
+        ("  connectTimeout: 0", "singleServerConfig.connectTimeout: "),
+        (
+            "  clientName: s3cret app",
+            "singleServerConfig.clientName: ",
+        ),
+        (
+            "nameMapper: !<com.example.Prefixing> { prefix: \"s3cret\\n\" }",
+            "nameMapper: ",
+        ),
+    ] {
+        let text = refusal(&format!(
+            "singleServerConfig:\n  address: redis://a:1\n{setting}\n"
+        ));
+        assert!(text.starts_with(told), "{setting}: {text}");
+        assert!(!text.contains("s3cret"), "{text}");
+    }
+}
+
+#[test]
 fn errors_name_the_bad_setting_and_show_no_secret() {
     let single = |more: &str| {
         refusal(&format!(
