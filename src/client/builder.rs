@@ -176,12 +176,14 @@ impl LockClientBuilder {
     }
 
     /// Connects to the servers as this user, instead of the URL's. The user without a name is `""`.
+    /// [`Error::Config`] in [`build`](Self::build) beside a [`fred`](Self::fred) client with a credential provider.
     pub fn credentials(mut self, username: impl Into<String>, password: impl Into<String>) -> Self {
         self.credentials = Some((username.into(), password.into()));
         self
     }
 
     /// Logs in to the sentinels as this user: sentinels have users of their own. The user without a name is `""`.
+    /// [`Error::Config`] in [`build`](Self::build) without sentinels.
     pub fn sentinel_credentials(
         mut self,
         username: impl Into<String>,
@@ -438,10 +440,10 @@ impl LockClientBuilder {
         };
         let mut target = target?;
         if let Some(credentials) = self.credentials {
-            target.log_in_as(credentials);
+            target.log_in_as(credentials)?;
         }
         if let Some(credentials) = self.sentinel_credentials {
-            target.ask_sentinels_as(credentials);
+            target.ask_sentinels_as(credentials)?;
         }
         if let Some(map) = self.address_map {
             target.map_addresses(map);
@@ -494,5 +496,31 @@ mod tests {
     async fn a_builder_can_be_awaited() {
         let refused = LockClient::builder().config(Config::default()).await;
         assert!(matches!(refused, Err(Error::Config { .. })), "{refused:?}");
+    }
+
+    #[test]
+    fn sentinel_credentials_without_sentinels_are_refused() {
+        let settings = |builder: LockClientBuilder| {
+            let target = builder
+                .sentinel_credentials("watch", "s3cret")
+                .into_target();
+            target.map(drop)
+        };
+        let new = LockClientBuilder::new;
+        for builder in [
+            new().url("redis://a"),
+            new().replicated(["a:1"]),
+            new().cluster(["a:1"]),
+        ] {
+            match settings(builder) {
+                Err(Error::Config { reason }) => {
+                    assert!(reason.contains("`sentinel_credentials`"), "{reason}");
+                    assert!(!reason.contains("s3cret"), "{reason}");
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        assert_eq!(settings(new().url("redis-sentinel://a/mymaster")), Ok(()));
+        assert_eq!(settings(new().sentinel("mymaster", ["a:1"])), Ok(()));
     }
 }

@@ -115,6 +115,11 @@ pub(crate) trait Transport: Send + Sync {
         true
     }
 
+    /// Whether it has a source of credentials, which overrides those of the server.
+    fn has_credentials(&self) -> bool {
+        false
+    }
+
     /// Whether its connections are encrypted.
     fn is_encrypted(&self) -> bool {
         false

@@ -63,3 +63,55 @@ fn target_of(donor: &FredClient) -> Target {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use ::fred::types::{
+        Builder,
+        config::{Config, CredentialProvider, Server},
+    };
+
+    use std::pin::Pin;
+
+    use super::*;
+    use crate::{LockClient, error::Error};
+
+    /// A source of passwords that change.
+    #[derive(Debug)]
+    struct Rotating;
+
+    type Login = (Option<String>, Option<String>);
+
+    impl CredentialProvider for Rotating {
+        fn fetch<'a, 'b, 'c>(
+            &'a self,
+            _server: Option<&'b Server>,
+        ) -> Pin<Box<dyn Future<Output = Result<Login, ::fred::error::Error>> + Send + 'c>>
+        where
+            'a: 'c,
+            'b: 'c,
+        {
+            Box::pin(async { Ok((None, Some("of today".into()))) })
+        }
+    }
+
+    #[tokio::test]
+    async fn credentials_beside_a_provider_of_credentials_are_refused() {
+        let settings = |config: Config| {
+            let donor = Builder::from_config(config).build().unwrap();
+            let builder = LockClient::builder().fred(&donor).credentials("", "s3cret");
+            builder.into_target().map(drop)
+        };
+        assert_eq!(settings(Config::default()), Ok(()));
+        let refused = settings(Config {
+            credential_provider: Some(Arc::new(Rotating)),
+            ..Config::default()
+        });
+        match refused {
+            Err(Error::Config { reason }) => {
+                assert!(reason.contains("`credentials`"), "{reason}");
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}

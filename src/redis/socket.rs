@@ -131,6 +131,10 @@ impl Transport for Sockets {
         })
     }
 
+    fn has_credentials(&self) -> bool {
+        self.provider.is_some()
+    }
+
     fn is_encrypted(&self) -> bool {
         self.tls.is_some()
     }

@@ -112,7 +112,12 @@ impl Target {
         self.server.connection_name = name;
     }
 
-    pub(crate) fn log_in_as(&mut self, (username, password): Credentials) {
+    pub(crate) fn log_in_as(&mut self, (username, password): Credentials) -> Result<(), Error> {
+        if self.server.transport.has_credentials() {
+            return Err(Error::config(
+                "`credentials` is set, and the fred client has a credential provider: set only one of them",
+            ));
+        }
         let username = Some(username).filter(|name| !name.is_empty());
         if let Some(asked) = &mut self.asked
             && asked.question == Question::AreYou
@@ -123,15 +128,22 @@ impl Target {
                 .log_in_as(username.clone(), Some(password.clone()));
         }
         self.server.log_in_as(username, Some(password));
+        Ok(())
     }
 
-    pub(crate) fn ask_sentinels_as(&mut self, (username, password): Credentials) {
-        if let Some(asked) = &mut self.asked
-            && asked.question != Question::AreYou
-        {
-            let username = Some(username).filter(|name| !name.is_empty());
-            asked.server.log_in_as(username, Some(password));
-        }
+    pub(crate) fn ask_sentinels_as(
+        &mut self,
+        (username, password): Credentials,
+    ) -> Result<(), Error> {
+        let asked = self.asked.as_mut();
+        let Some(asked) = asked.filter(|asked| asked.question != Question::AreYou) else {
+            return Err(Error::config(
+                "`sentinel_credentials` is set without sentinels: name them by `sentinel` or a redis-sentinel:// URL",
+            ));
+        };
+        let username = Some(username).filter(|name| !name.is_empty());
+        asked.server.log_in_as(username, Some(password));
+        Ok(())
     }
 
     /// Opens sockets with these options.

@@ -200,8 +200,9 @@ fn nodes_that_are_given_one_by_one_are_as_in_a_url() {
 #[test]
 fn credentials_go_to_the_server_they_are_for() {
     let mut target = parse("redis-sentinel://old:pw@a/s?sentinelPassword=x").unwrap();
-    target.log_in_as(("app".into(), "one".into()));
-    target.ask_sentinels_as((String::new(), "two".into()));
+    target.log_in_as(("app".into(), "one".into())).unwrap();
+    let of_sentinels = (String::new(), "two".into());
+    target.ask_sentinels_as(of_sentinels).unwrap();
     let asked = target.asked.unwrap().server;
     assert_eq!(target.server.username.as_deref(), Some("app"));
     assert_eq!(target.server.password.as_deref(), Some("one"));
@@ -210,8 +211,7 @@ fn credentials_go_to_the_server_they_are_for() {
         (None, Some("two"))
     );
     let mut target = parse("redis-replicated://a").unwrap();
-    target.log_in_as(("app".into(), "one".into()));
-    target.ask_sentinels_as((String::new(), "two".into()));
+    target.log_in_as(("app".into(), "one".into())).unwrap();
     assert_eq!(
         target.asked.unwrap().server.password.as_deref(),
         Some("one")

@@ -20,12 +20,12 @@ use crate::{
 /// | | |
 /// | --- | --- |
 /// | servers | `singleServerConfig`, `sentinelServersConfig`, `clusterServersConfig`, `replicatedServersConfig`, and of `masterSlaveServersConfig` the master |
-/// | logins | `username`, `password`, of the file or the section; `sentinelUsername`, `sentinelPassword`; `database` |
+/// | logins | `username`, `password`, of the file or the section; of sentinels `sentinelUsername`, `sentinelPassword`; `database` |
 /// | TLS, by addresses with `rediss://` | `sslTruststore` and `sslKeystore`, as `file:` URLs of PEM files; the second with certificate and key |
 /// | times | `timeout`, `connectTimeout`, in milliseconds or with a unit |
 /// | locks | `lockWatchdogTimeout`, `lockWatchdogBatchSize`, `fairLockWaitTimeout`, `slavesSyncTimeout`, `checkLockSyncedSlaves`, `shardedSubscriptionMode`, `lazyInitialization` |
 /// | names | a `nameMapper` of any class whose one setting is `prefix` |
-/// | addresses | a `natMapper` of the class `HostPortNatMapper` or `HostNatMapper`, or a `natMap` |
+/// | addresses of sentinels and clusters | a `natMapper` of the class `HostPortNatMapper` or `HostNatMapper`, or a `natMap` |
 ///
 /// In values, `${NAME}` and `${NAME:-default}` stand for environment variables. [`ignored`](Self::ignored) lists the
 /// settings without a meaning here. A setting that this client cannot apply is an error that names it. So is a setting in the wrong
@@ -154,10 +154,7 @@ impl RedissonConfig {
         let (target, is_tls) = kind.target(&section)?;
         let mut builder = LockClient::builder().target(target).config(config.clone());
         builder = log_in(builder, both)?;
-        if let Some(password) = section.text("sentinelPassword")? {
-            let user = section.text("sentinelUsername")?.unwrap_or_default();
-            builder = builder.sentinel_credentials(user, password);
-        }
+        builder = log_in_to_sentinels(builder, kind, &section)?;
         if let Some(wait) = section.time("connectTimeout")? {
             if wait.is_zero() {
                 return Err(section.error("connectTimeout", "the value must not be 0"));
@@ -167,7 +164,12 @@ impl RedissonConfig {
         if is_tls {
             builder = encrypt(builder, both)?;
         }
-        if let Some(map) = addresses(&section)? {
+        if let Some((key, map)) = addresses(&section)? {
+            if !matches!(kind, Kind::Sentinel | Kind::Cluster) {
+                let told = "only sentinels and nodes of a cluster announce addresses: write the addresses that this client \
+                    can reach";
+                return Err(section.error(key, told));
+            }
             builder = builder.address_map(map);
         }
         if let Some(lazy) = file.flag("lazyInitialization")? {
@@ -300,6 +302,26 @@ fn log_in(builder: LockClientBuilder, both: [&Section<'_>; 2]) -> Result<LockCli
     }
 }
 
+fn log_in_to_sentinels(
+    builder: LockClientBuilder,
+    kind: Kind,
+    section: &Section<'_>,
+) -> Result<LockClientBuilder, Error> {
+    let [username, password] = ["sentinelUsername", "sentinelPassword"];
+    for key in [username, password] {
+        if section.text(key)?.is_some() && kind != Kind::Sentinel {
+            return Err(section.error(key, "only sentinelServersConfig has sentinels"));
+        }
+    }
+    match (section.text(username)?, section.text(password)?) {
+        (user, Some(password)) => {
+            Ok(builder.sentinel_credentials(user.unwrap_or_default(), password))
+        }
+        (Some(_), None) => Err(section.error(username, "the password is missing")),
+        (None, None) => Ok(builder),
+    }
+}
+
 /// A setting of the section, or of the file if the section lacks it.
 fn first(both: [&Section<'_>; 2], key: &str) -> Result<Option<String>, Error> {
     let [section, file] = both;
@@ -378,10 +400,10 @@ fn prefix(section: &Section<'_>) -> Result<Option<String>, Error> {
 
 type AddressMap = Box<dyn Fn(&str, u16) -> (String, u16) + Send + Sync>;
 
-/// The addresses of a mapper, announced to real.
-fn addresses(section: &Section<'_>) -> Result<Option<AddressMap>, Error> {
+/// The addresses of a mapper, announced to real, and the setting that has them.
+fn addresses(section: &Section<'_>) -> Result<Option<(&'static str, AddressMap)>, Error> {
     if let Some(pairs) = section.section("natMap")? {
-        return ports_map(&pairs).map(Some);
+        return Ok(Some(("natMap", ports_map(&pairs)?)));
     }
     let Some(class) = section.class("natMapper")? else {
         return Ok(None);
@@ -409,7 +431,7 @@ fn addresses(section: &Section<'_>) -> Result<Option<AddressMap>, Error> {
             "{other}: unknown setting of {class}"
         )));
     }
-    map(&pairs).map(Some)
+    Ok(Some(("natMapper", map(&pairs)?)))
 }
 
 fn hosts_map(pairs: &Section<'_>) -> Result<AddressMap, Error> {

@@ -207,7 +207,7 @@ sentinelServersConfig:
     let tree = yaml::parse(text).unwrap();
     let file = Section::new("", &tree, &|_| None).unwrap();
     let section = file.section("sentinelServersConfig").unwrap().unwrap();
-    let map = addresses(&section).unwrap().unwrap();
+    let (_, map) = addresses(&section).unwrap().unwrap();
     assert_eq!(map("10.0.0.1", 6379), ("gateway".into(), 7001));
     assert_eq!(map("10.0.0.2", 6379), ("10.0.0.2".into(), 6379));
     let single = |more: &str| {
@@ -226,14 +226,14 @@ clusterServersConfig:
     })
     .unwrap();
     let section = file.section("clusterServersConfig").unwrap().unwrap();
-    let map = addresses(&section).unwrap().unwrap();
+    let (_, map) = addresses(&section).unwrap().unwrap();
     assert_eq!(map("10.0.0.1", 6379), ("gateway".into(), 6379));
     assert_eq!(map("10.0.0.2", 6379), ("10.0.0.2".into(), 6379));
     let text = "singleServerConfig:\n  address: redis://a:1\n  natMap: { 'a:1': 'gateway:7001' }";
     let tree = yaml::parse(text).unwrap();
     let file = Section::new("", &tree, &|_| None).unwrap();
     let section = file.section("singleServerConfig").unwrap().unwrap();
-    let map = addresses(&section).unwrap().unwrap();
+    let (_, map) = addresses(&section).unwrap().unwrap();
     assert_eq!(map("a", 1), ("gateway".into(), 7001));
     let told = single("nameMapper: { prefix: 'app:' }");
     assert!(
@@ -374,6 +374,40 @@ fn a_value_that_a_client_refuses_is_refused_under_the_name_in_the_file() {
         assert!(text.starts_with(told), "{setting}: {text}");
         assert!(!text.contains("s3cret"), "{text}");
     }
+}
+
+#[test]
+fn a_setting_that_has_no_effect_on_these_servers_is_refused() {
+    const MAPPER: &str = "natMapper: !<org.redisson.config.HostNatMapper> { hostsMap: { a: b } }";
+    const UNMAPPED: &str = "natMapper: !<org.redisson.config.DefaultNatMapper> {}";
+    let single = "singleServerConfig:\n  address: redis://a:1";
+    let cluster = "clusterServersConfig:\n  nodeAddresses: [redis://a:1]";
+    let replicated = "replicatedServersConfig:\n  nodeAddresses: [redis://a:1]";
+    let master = "masterSlaveServersConfig:\n  masterAddress: redis://a:1";
+    let sentinel = "sentinelServersConfig:\n  masterName: m\n  sentinelAddresses: [redis://a:1]";
+    for section in [single, cluster, replicated, master] {
+        for setting in ["sentinelUsername: s3cret", "sentinelPassword: s3cret"] {
+            let told = refusal(&format!("{section}\n  {setting}"));
+            let (key, _) = setting.split_once(':').unwrap();
+            assert!(told.contains(&format!("Config.{key}: ")), "{told}");
+            assert!(!told.contains("s3cret"), "{told}");
+        }
+    }
+    for section in [single, replicated, master] {
+        let told = refusal(&format!("{section}\n  {MAPPER}"));
+        assert!(told.contains("Config.natMapper: "), "{told}");
+        let told = refusal(&format!("{section}\n  natMap: {{ 'a:1': 'b:1' }}"));
+        assert!(told.contains("Config.natMap: "), "{told}");
+        read(&format!("{section}\n  {UNMAPPED}")).unwrap();
+    }
+    for section in [cluster, sentinel] {
+        read(&format!("{section}\n  {MAPPER}")).unwrap();
+    }
+    let told = refusal(&format!("{sentinel}\n  sentinelUsername: s3cret"));
+    assert!(
+        told.contains("sentinelServersConfig.sentinelUsername: the password is missing"),
+        "{told}"
+    );
 }
 
 #[test]
