@@ -36,8 +36,7 @@ impl LockClient {
     /// As [`crate::LockClient::from_redisson_yaml`].
     #[cfg(feature = "redisson-yaml")]
     pub fn from_redisson_yaml(text: impl AsRef<str>) -> Result<Self, Error> {
-        let redisson = crate::RedissonConfig::from_yaml(text)?;
-        redisson.into_builder().build_blocking()
+        crate::RedissonConfig::logged_builder(text)?.build_blocking()
     }
 
     pub(crate) fn build(builder: LockClientBuilder) -> Result<Self, Error> {

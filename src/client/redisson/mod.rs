@@ -59,7 +59,8 @@ pub struct RedissonConfig {
 }
 
 impl LockClient {
-    /// Connects by the settings of Redisson's YAML: see [`RedissonConfig`].
+    /// Connects by the settings of Redisson's YAML: see [`RedissonConfig`]. Logs the names of the
+    /// [ignored](RedissonConfig::ignored) settings.
     ///
     /// # Errors
     ///
@@ -83,8 +84,7 @@ impl LockClient {
     /// # }
     /// ```
     pub async fn from_redisson_yaml(text: impl AsRef<str>) -> Result<Self, Error> {
-        let redisson = RedissonConfig::from_yaml(text)?;
-        redisson.into_builder().build().await
+        RedissonConfig::logged_builder(text)?.build().await
     }
 }
 
@@ -112,6 +112,21 @@ impl RedissonConfig {
     /// Returns a builder with these settings, for further settings.
     pub fn into_builder(self) -> LockClientBuilder {
         self.builder
+    }
+
+    /// The builder of a file, after a log line about its settings without effect.
+    pub(crate) fn logged_builder(text: impl AsRef<str>) -> Result<LockClientBuilder, Error> {
+        let Self {
+            builder, ignored, ..
+        } = Self::from_yaml(text)?;
+        if !ignored.is_empty() {
+            let settings = ignored.join(", ");
+            tracing::info!(
+                settings,
+                "settings of the Redisson file have no effect here"
+            );
+        }
+        Ok(builder)
     }
 
     fn read(text: &str, environment: Environment<'_>) -> Result<Self, Error> {

@@ -1,4 +1,7 @@
-use std::time::Duration;
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use super::*;
 
@@ -408,6 +411,58 @@ fn a_setting_that_has_no_effect_on_these_servers_is_refused() {
         told.contains("sentinelServersConfig.sentinelUsername: the password is missing"),
         "{told}"
     );
+}
+
+/// Keeps the fields of log lines.
+#[derive(Clone, Default)]
+struct Lines(Arc<Mutex<Vec<String>>>);
+
+impl tracing::Subscriber for Lines {
+    fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
+        true
+    }
+
+    fn event(&self, event: &tracing::Event<'_>) {
+        let line = format!("{} {event:?}", event.metadata().level());
+        self.0.lock().unwrap().push(line);
+    }
+
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::Id {
+        tracing::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &tracing::Id, _: &tracing::span::Record<'_>) {}
+    fn record_follows_from(&self, _: &tracing::Id, _: &tracing::Id) {}
+    fn enter(&self, _: &tracing::Id) {}
+    fn exit(&self, _: &tracing::Id) {}
+}
+
+#[tokio::test]
+async fn a_client_of_a_file_logs_the_settings_without_effect() {
+    let lines = Lines::default();
+    let _guard = tracing::subscriber::set_default(lines.clone());
+    let connect = async |more: &str| {
+        let text = format!(
+            "lazyInitialization: true\nsingleServerConfig:\n  address: redis+uds:///nowhere\n{more}"
+        );
+        let _ = LockClient::from_redisson_yaml(text).await;
+    };
+    let ignored = || {
+        let lines = lines.0.lock().unwrap();
+        let mut found = lines.iter().filter(|line| line.contains("no effect"));
+        (found.next().cloned(), found.next().is_some())
+    };
+    connect("").await;
+    assert_eq!(ignored(), (None, false));
+    connect("  keepAlive: s3cret\nthreads: 1\n").await;
+    let (Some(line), false) = ignored() else {
+        panic!("not one line: {lines:?}", lines = lines.0);
+    };
+    assert!(line.starts_with("INFO"), "{line}");
+    for setting in ["threads", "singleServerConfig.keepAlive"] {
+        assert!(line.contains(setting), "{line}");
+    }
+    assert!(!line.contains("s3cret"), "{line}");
 }
 
 #[test]
