@@ -152,7 +152,7 @@ pub struct Config {
     pub local_hand_off: Duration,
 
     /// After how long a wait for another owner of the same client is logged (WARN, once for each hold of that owner). Default:
-    /// 10 s. `None` logs nothing.
+    /// 10 s. `None` logs nothing; a configuration that serde reads may say `0` for it. At least 10 ms.
     ///
     /// The holder may itself wait for the waiting task: a spawned task (`tokio::spawn`, `JoinSet`, `spawn_blocking`) is a new owner,
     /// unless it runs by [`Owner::spawn`](crate::Owner::spawn) or [`Owner::scope`](crate::Owner::scope).
@@ -165,7 +165,8 @@ pub struct Config {
     pub deadlock_warning: Option<Duration>,
 
     /// After how long a wait for a lock is logged with the holders of the lock (WARN, event `lock.waiting`), and again whenever the
-    /// wait has become twice as long. Default: `None`, which logs nothing. At least 10 ms.
+    /// wait has become twice as long. Default: `None`, which logs nothing; a configuration that serde reads may say `0` for it. At
+    /// least 10 ms.
     ///
     /// Each line asks the server for the holders: at most 10 at a time and 60 a minute. For each lock the log names the task that
     /// has waited for longest.
@@ -494,11 +495,13 @@ mod reading {
         Time::deserialize(deserializer)?.duration()
     }
 
+    /// As [`millis`]. Zero is `None`: TOML and environment variables have no null.
     pub(super) fn optional_millis<'de, D: Deserializer<'de>>(
         deserializer: D,
     ) -> Result<Option<Duration>, D::Error> {
         let time = Option::<Time>::deserialize(deserializer)?;
-        time.map(Time::duration).transpose()
+        let time = time.map(Time::duration).transpose()?;
+        Ok(time.filter(|time| !time.is_zero()))
     }
 
     #[cfg(test)]
@@ -557,6 +560,16 @@ mod reading {
                 Some(Duration::from_millis(2_500))
             );
             assert_eq!(read(r#"{"deadlockWarning": null}"#), None);
+        }
+
+        #[test]
+        fn zero_switches_a_warning_off() {
+            for zero in ["0", r#""0""#, r#""0s""#] {
+                let text = format!(r#"{{"deadlockWarning": {zero}, "slowWait": {zero}}}"#);
+                let mut config: Config = serde_json::from_str(&text).unwrap();
+                assert_eq!((config.deadlock_warning, config.slow_wait), (None, None));
+                assert!(config.check().is_ok());
+            }
         }
 
         #[test]
