@@ -313,7 +313,7 @@ impl LockClientBuilder {
     }
 
     /// Presents this certificate to servers that request one. The chain and its key are in PEM, in two files or in one that
-    /// is given twice. Needs a [`ca_file`](Self::ca_file).
+    /// is given twice. Without a [`ca_file`](Self::ca_file), the client trusts the authorities of the system.
     ///
     /// # Redisson
     ///

@@ -86,12 +86,8 @@ mod tls {
 
     impl Tls {
         pub(in crate::redis) fn of_the_system() -> Result<Self, Error> {
-            let connector = TlsConnector::default_rustls().map_err(|error| {
-                Error::config(format!(
-                    "the system's certificates cannot be read: {}",
-                    error.details()
-                ))
-            })?;
+            let connector = TlsConnector::default_rustls();
+            let connector = connector.map_err(|error| no_system_roots(error.details()))?;
             Ok(Self {
                 connector,
                 own_name: None,
@@ -132,12 +128,7 @@ mod tls {
             }
             let connector = match (ca, identity) {
                 (None, None) => Self::of_the_system()?.connector,
-                (None, Some(_)) => {
-                    return Err(Error::config(
-                        "`client_certificate` requires `ca_file`: set the certificate authority of the server",
-                    ));
-                }
-                (Some(ca), identity) => Self::of_files(ca, identity.as_ref())?,
+                (ca, identity) => Self::of_files(ca.as_deref(), identity.as_ref())?,
             };
             Ok(Self {
                 connector,
@@ -146,12 +137,12 @@ mod tls {
             })
         }
 
-        fn of_files(ca: &Path, identity: Option<&Identity>) -> Result<TlsConnector, Error> {
-            let mut roots = RootCertStore::empty();
-            for authority in certificates("ca_file", ca)? {
-                let added = roots.add(authority);
-                added.map_err(|error| unreadable("ca_file", ca, &error.to_string()))?;
-            }
+        /// Trusts the authorities of the system without a `ca`.
+        fn of_files(ca: Option<&Path>, identity: Option<&Identity>) -> Result<TlsConnector, Error> {
+            let roots = match ca {
+                Some(ca) => roots_of(ca)?,
+                None => system_roots()?,
+            };
             let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
                 .with_safe_default_protocol_versions()
                 .map_err(|error| Error::config(error.to_string()))?
@@ -202,6 +193,35 @@ mod tls {
                 _ => Err(failed("only TLS by rustls is known".into())),
             }
         }
+    }
+
+    fn roots_of(ca: &Path) -> Result<RootCertStore, Error> {
+        let mut roots = RootCertStore::empty();
+        for authority in certificates("ca_file", ca)? {
+            let added = roots.add(authority);
+            added.map_err(|error| unreadable("ca_file", ca, &error.to_string()))?;
+        }
+        Ok(roots)
+    }
+
+    /// The authorities of the system, as strict as fred: each certificate must be readable.
+    fn system_roots() -> Result<RootCertStore, Error> {
+        let mut found = ::fred::rustls_native_certs::load_native_certs();
+        if let Some(error) = found.errors.pop() {
+            return Err(no_system_roots(&error.to_string()));
+        }
+        let mut roots = RootCertStore::empty();
+        for authority in found.certs {
+            let added = roots.add(authority);
+            added.map_err(|error| no_system_roots(&error.to_string()))?;
+        }
+        Ok(roots)
+    }
+
+    fn no_system_roots(reason: &str) -> Error {
+        Error::config(format!(
+            "the system's certificates cannot be read: {reason}"
+        ))
     }
 
     /// Why the client refused the server's certificate, with advice. Retries do not correct an authority or a name.
