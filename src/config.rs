@@ -82,7 +82,8 @@ pub struct Config {
     /// [`Lock::with_durability`](crate::Lock::with_durability) sets it for one lock.
     pub durability: Durability,
 
-    /// How long an acquisition waits for replicas. Default: 1 s. At least 1 ms, at most [`command_wait`](Self::command_wait).
+    /// How long an acquisition waits for replicas. Default: 1 s. At least 1 ms. A longer time than
+    /// [`command_wait`](Self::command_wait) is cut to it.
     ///
     /// Redisson: `slavesSyncTimeout`.
     #[cfg_attr(

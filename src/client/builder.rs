@@ -342,11 +342,11 @@ impl LockClientBuilder {
     }
 
     /// How long one connection may take to open, TLS and login included. Default and maximum: 5 s; 1.5 s where sentinels or
-    /// a cluster report that a server was replaced.
+    /// a cluster report that a server was replaced. A longer time is cut to the maximum.
     ///
     /// # Redisson
     ///
-    /// `connectTimeout`.
+    /// `connectTimeout`, by default 10 s.
     pub fn connect_timeout(mut self, wait: Duration) -> Self {
         self.connect_timeout = Some(wait);
         self
