@@ -2,13 +2,12 @@
 --
 -- KEYS  lock: the hash of owners and their counts; counter: the number of all acquisitions of the lock
 -- ARGV  owner; lease: ms; holds: the owner's count after this operation; 1 for a first hold
---       fresh: 1 if the server cannot have run an earlier sending, else 0
 -- Replies
 --   DONE    granted                             detail: the counter, this acquisition's token
 --   BUSY    another owner holds the lock        detail: its remaining lease in ms, -1 without expiry
 --   ABSENT  the owner's earlier holds are gone  detail: 0
-local keys, args = 2, 4
-local function operation(k, owner, lease, holds, fresh)
+local keys, args = 2, 3
+local function operation(k, owner, lease, holds)
   local lock, counter = KEYS[k], KEYS[k + 1]
   local remaining = call('PTTL', lock)
 
@@ -29,12 +28,10 @@ local function operation(k, owner, lease, holds, fresh)
   if fields[1] then
     return WRONG_KIND, 'a read-write lock'
   end
-  -- As in reentrant_acquire. The repetition of a re-entry finds `holds` or more, and gets the same token: no other owner counts while
-  -- this one holds the lock. A first hold, or a fresh request, may find what is left of a lost hold, whose token must not be reused.
+  -- As in reentrant_acquire. A repetition counts again: what it finds may be left of a lost hold, whose token must not be reused.
   local held = tonumber(fields[2])
   if held and held >= holds - 1 then
-    local counts = fresh == '1' or holds == '1' or held < tonumber(holds)
-    local token = counts and call('INCR', counter) or tonumber(call('GET', counter) or 0)
+    local token = call('INCR', counter)
     prolong(lock, lease, remaining)
     call('HSET', lock, owner, holds)
     return DONE, token

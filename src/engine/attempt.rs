@@ -166,7 +166,7 @@ impl Attempt {
         }
         let reconnections = engine.wakeups.reconnections();
         let sent = Instant::now();
-        let acquire = self.build_request(entry, tenure.as_deref(), sent, !retry.is_in_doubt());
+        let acquire = self.build_request(entry, tenure.as_deref(), sent);
         let sending = engine
             .batcher
             .run_from(self.permit.take(), acquire, request.durability);
@@ -253,7 +253,6 @@ impl Attempt {
         entry: &OwnerEntryRef,
         tenure: Option<&Tenure>,
         sent: Instant,
-        fresh: bool,
     ) -> Request {
         let (engine, request) = (&self.engine, &self.request);
         let owner = OwnerId::new(engine.id, request.owner);
@@ -269,7 +268,6 @@ impl Attempt {
             owner: &entry.field,
             lease: &request.lease,
             holds: tenure.map_or(0, Tenure::most_on_server) + 1,
-            fresh,
             writes: writes.is_some(),
             relies: tenure.is_some_and(|tenure| tenure.live_count_of(request.owner) > 0),
             wait: self.prior.map(|prior| prior.to_wait(sent)),

@@ -56,7 +56,6 @@ impl LockProtocol for FencedProtocol {
                 args.owner.clone(),
                 args.lease.text.clone(),
                 decimal(args.holds.into()),
-                decimal(args.fresh.into()),
             ],
         }
     }

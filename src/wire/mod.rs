@@ -231,8 +231,6 @@ pub struct AcquireArgs<'a> {
     pub(crate) lease: &'a Lease,
     /// The owner's count after the grant.
     pub(crate) holds: u32,
-    /// Whether the server cannot have run an earlier sending of this request.
-    pub(crate) fresh: bool,
     /// For a reader: whether the owner has a valid write hold at the same name.
     pub(crate) writes: bool,
     /// For a reader: whether the owner itself has a hold under this field. The field may count only holds of other readers

@@ -152,10 +152,10 @@ impl Steps {
     async fn fenced(&self) -> Step {
         let counter = self.prefixed("redisson_lock_token");
         let keys = [self.name.as_str(), &counter];
-        self.plain("fenced_acquire", &keys, &["1"]).await?;
+        self.plain("fenced_acquire", &keys, &[]).await?;
         // A repetition.
         for _ in 0..2 {
-            let again = [A, LEASE, "1", "0"];
+            let again = [A, LEASE, "1"];
             self.run(DONE, "fenced_acquire", &keys, &again).await?;
         }
         let lock = &keys[..1];

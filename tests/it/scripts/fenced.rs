@@ -6,17 +6,9 @@ use super::{Bed, Caller, LEASE, LOCK, Reply, THEM, US, Wide, owned};
 const COUNTER: &str = "redisson_lock_token:{order:42}";
 const ACQUIRE: &str = script!("expiry", "fenced_acquire");
 
-/// The first sending of an acquisition.
 async fn acquire(caller: &Caller, owner: &str, holds: u32) -> Reply {
     let (lease, holds) = (LEASE.to_string(), holds.to_string());
-    let arguments = [owner, &lease, &holds, "1"];
-    caller.run_on(ACQUIRE, &[LOCK, COUNTER], &arguments).await
-}
-
-/// A later sending of an acquisition that may have been executed.
-async fn repeat(caller: &Caller, owner: &str, holds: u32) -> Reply {
-    let (lease, holds) = (LEASE.to_string(), holds.to_string());
-    let arguments = [owner, &lease, &holds, "0"];
+    let arguments = [owner, &lease, &holds];
     caller.run_on(ACQUIRE, &[LOCK, COUNTER], &arguments).await
 }
 
@@ -47,29 +39,23 @@ async fn every_acquisition_is_counted() {
     assert_eq!(bed.ask::<i64>(&["PTTL", COUNTER]).await, -1);
 }
 
-/// The reply to a repetition has the current token, which is that of the hold.
+/// A repetition cannot be told from an acquisition that finds what is left of a lost hold. Both have a token of their own.
 #[tokio::test]
-async fn a_repeated_fenced_acquisition_is_counted_once() {
+async fn a_repeated_fenced_acquisition_has_a_later_token() {
     let bed = Bed::new().await;
     let admin = &bed.admin;
     for holds in 1..=3 {
-        let token = i64::from(holds);
-        assert_eq!(acquire(admin, US, holds).await, Reply::Counted(token));
-        for _ in 0..2 {
-            assert_eq!(repeat(admin, US, holds).await, Reply::Counted(token));
+        for sending in 0..2 {
+            let token = i64::from(2 * holds - 1 + sending);
+            assert_eq!(
+                acquire(admin, US, holds as u32).await,
+                Reply::Counted(token)
+            );
         }
+        bed.is_held_by(US, holds as u32).await;
     }
-    assert_eq!(admin.release(US, 0).await, Reply::Done);
-    assert_eq!(
-        repeat(admin, US, 1).await,
-        Reply::Counted(4),
-        "the first sending was not executed"
-    );
     bed.ask::<()>(&["HSET", LOCK, US, "7"]).await;
-    assert_eq!(repeat(admin, US, 1).await, Reply::Counted(4));
-    bed.is_held_by(US, 1).await;
-    // The owner's field is left of an earlier hold, so the acquisition counts anew.
-    assert_eq!(acquire(admin, US, 1).await, Reply::Counted(5));
+    assert_eq!(acquire(admin, US, 1).await, Reply::Counted(7));
     bed.is_held_by(US, 1).await;
 }
 
