@@ -103,7 +103,7 @@ pub(super) fn replies(frame: Frame, operations: usize) -> Result<Vec<Reply>, Cal
             None => Err(odd("a reply without a status")),
         },
         Frame::Text(list) => {
-            let replies = packed::replies(&list).filter(|replies| replies.len() == operations);
+            let replies = packed::replies(&list, operations);
             replies.ok_or_else(|| odd("a list that cannot be unpacked, or of the wrong length"))
         }
         Frame::List(frames) if frames.len() == operations => {

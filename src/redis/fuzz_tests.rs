@@ -186,7 +186,9 @@ fn packed_replies_and_messages() {
         b"\xd3",
     ];
     fuzz(&seeds, &words, |bytes| {
-        black_box(packed::replies(bytes));
+        for operations in [1, 3] {
+            black_box(packed::replies(bytes, operations));
+        }
         black_box(message::read(bytes));
     });
 }

@@ -21,12 +21,19 @@ pub(super) fn list<'a>(args: impl Iterator<Item = &'a Bytes> + Clone) -> Bytes {
     list.into()
 }
 
-/// Unpacks the replies of a list; `None` if the bytes are not a valid list.
-pub(crate) fn replies(mut list: &[u8]) -> Option<Vec<Reply>> {
-    let rest = &mut list;
+/// Unpacks the replies to `operations` operations; `None` if the bytes are not a valid list of that length.
+pub(crate) fn replies(mut list: &[u8], operations: usize) -> Option<Vec<Reply>> {
+    let replies = read(&mut list, operations);
+    replies.filter(|_| list.is_empty())
+}
+
+/// Refuses another length before it reads an element: each byte of a hostile list could become a [`Reply`].
+fn read(rest: &mut &[u8], operations: usize) -> Option<Vec<Reply>> {
     let count = decode::read_array_len(rest).ok()?;
-    let replies: Option<_> = (0..count).map(|_| reply(rest)).collect();
-    replies.filter(|_| rest.is_empty())
+    if count as usize != operations {
+        return None;
+    }
+    (0..count).map(|_| reply(rest)).collect()
 }
 
 fn reply(rest: &mut &[u8]) -> Option<Reply> {
@@ -82,7 +89,7 @@ mod tests {
     fn a_reply_is_a_status_with_or_without_a_detail() {
         let list = b"\x94\x00\x92\x03\xa6string\x92\x00\x92\xff\x02\x92\x01\xcd\x75\x30";
         assert_eq!(
-            replies(list).unwrap(),
+            replies(list, 4).unwrap(),
             [
                 reply_of(0, Detail::Nothing),
                 reply_of(3, Detail::Text("string".into())),
@@ -103,7 +110,18 @@ mod tests {
             b"\x91\x92\x03\xa6str",
             b"\x91\xc0",
         ] {
-            assert_eq!(replies(odd), None, "{odd:?}");
+            for operations in [1, 2] {
+                assert_eq!(replies(odd, operations), None, "{odd:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn list_of_another_length_is_refused_before_its_elements_are_read() {
+        for operations in [0, 2, 4] {
+            let mut rest = &b"\x93\x00\x00\x00"[..];
+            assert_eq!(read(&mut rest, operations), None);
+            assert_eq!(rest, b"\x00\x00\x00", "{operations}");
         }
     }
 
@@ -124,7 +142,9 @@ mod tests {
 
         #[test]
         fn nothing_that_a_server_sends_makes_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..100)) {
-            let _ = replies(&bytes);
+            for operations in [1, 3] {
+                let _ = replies(&bytes, operations);
+            }
         }
     }
 }

@@ -40,9 +40,12 @@ fn read_line(line: &str, asked: &str) -> Option<Listed> {
     let mut words = line.split_ascii_whitespace();
     let (id, address, flags, master) = (words.next()?, words.next()?, words.next()?, words.next()?);
     let epoch = words.nth(2)?.parse().ok()?;
-    let slots = words.skip(1).filter_map(read_slots).collect();
+    let slots = words.skip(1).filter_map(read_slots);
+    // A range has a slot at least, so a longer list claims too many slots too.
+    let slots: Vec<_> = slots.take(SLOTS + 1).collect();
+    let claimed: usize = slots.iter().map(ExactSizeIterator::len).sum();
     let has = |flag| flags.split(',').any(|has| has == flag);
-    if has("noaddr") || has("handshake") {
+    if has("noaddr") || has("handshake") || claimed > SLOTS {
         return None;
     }
     Some(Listed {
@@ -71,7 +74,7 @@ fn read_addresses(text: &str, asked: &str) -> Option<Vec<Address>> {
 fn read_slots(word: &str) -> Option<RangeInclusive<HashSlot>> {
     let (first, last) = word.split_once('-').unwrap_or((word, word));
     let (first, last) = (first.parse().ok()?, last.parse().ok()?);
-    (usize::from(last) < SLOTS).then_some(first..=last)
+    (first <= last && usize::from(last) < SLOTS).then_some(first..=last)
 }
 
 /// The number of a node in a [`SlotMap`].
@@ -325,6 +328,18 @@ eee :7005@17005 myself,slave bbb 0 0 2 connected
         assert_eq!(map.owner(5), None);
         assert!(!map.is_whole());
         assert!(map.owner(20_000).is_none());
+    }
+
+    /// Otherwise one line could repeat a range millions of times, and each of its slots takes a step.
+    #[test]
+    fn line_that_claims_more_slots_than_exist_is_left_out() {
+        let read_ranges = |ranges: &str| {
+            let line = format!("aaa h:1@1 master - 0 0 1 connected {ranges}");
+            read(&line, &at("h", 1)).len()
+        };
+        assert_eq!(read_ranges("0-8191 8192-16383"), 1);
+        assert_eq!(read_ranges("0-16383 7"), 0);
+        assert_eq!(read_ranges(&"7 ".repeat(SLOTS + 1)), 0);
     }
 
     #[test]
