@@ -280,8 +280,18 @@ impl Topology {
         nodes
     }
 
+    /// The address by which this client names a node: its host name, where TLS verifies names.
     fn announced<'a>(&self, map: &'a SlotMap, node: NodeIndex) -> &'a Address {
         map.address(node, self.server.transport.is_encrypted())
+    }
+
+    /// The same for the node with `address`; `address` itself for an unknown node. A redirection may name a node by its IP
+    /// address, which a certificate need not have.
+    fn announced_for(&self, address: &Address) -> Address {
+        let routes = self.routes.borrow();
+        let node = routes.map.at(address);
+        let announced = node.map(|node| self.announced(&routes.map, node));
+        announced.unwrap_or(address).clone()
     }
 
     fn open(&self, announced: &Address) -> Node {
@@ -347,13 +357,14 @@ impl Topology {
 
     /// The connection for `ASKING` to the node that announces `address`; `None` if there are too many.
     pub(super) fn asking_conn(&self, address: &Address) -> Option<Arc<AskingConn>> {
+        let announced = self.announced_for(address);
         let mut asking_conns = lock(&self.asking_conns);
-        if asking_conns.len() >= MOST_ASKING && !asking_conns.contains_key(address) {
+        if asking_conns.len() >= MOST_ASKING && !asking_conns.contains_key(&announced) {
             return None;
         }
-        let conn = asking_conns.entry(address.clone()).or_insert_with(|| {
+        let conn = asking_conns.entry(announced.clone()).or_insert_with(|| {
             let closed = self.closed.child_token();
-            let connector = self.connector(&self.mapped(address), 1);
+            let connector = self.connector(&self.mapped(&announced), 1);
             let line = self.line(connector.blocking(self.wait.longest), &closed);
             Arc::new(AskingConn {
                 line,
@@ -415,8 +426,8 @@ impl Topology {
         }
         let mut addresses: Vec<_> = routes
             .map
-            .addresses()
-            .map(|address| self.mapped(address))
+            .all()
+            .map(|node| self.mapped(self.announced(&routes.map, node)))
             .collect();
         // Requests to them are no more frequent than attempts to connect may be.
         let servers = &self.server.servers;
@@ -436,5 +447,50 @@ impl Topology {
             node.is_some_and(|node| node.line.is_up())
         };
         self.change(|map| map.hear(listed, is_up));
+    }
+}
+
+#[cfg(all(test, feature = "rustls"))]
+mod tests {
+    use super::*;
+    use crate::redis::{cluster::slot_map, url};
+
+    /// The client reaches nodes by TLS under their host names, which their certificates state, and the address map knows
+    /// only these names.
+    #[tokio::test]
+    async fn node_is_reached_by_its_host_name_over_tls_whatever_the_redirection_names() {
+        let nodes = "aaa 10.0.0.1:7001@1,one.example master - 0 0 1 connected 0-16383\n\
+                     bbb 10.0.0.2:7002@1,two.example master - 0 0 2 connected\n";
+        let listed = slot_map::read(nodes, &("asked".into(), 1));
+        let wait = Wait {
+            longest: Duration::from_secs(1),
+            for_disk: false,
+        };
+        let (events, _) = mpsc::unbounded_channel();
+        let reached = Arc::new(Mutex::new(Vec::new()));
+        let record = reached.clone();
+        let map: AddressMap = Arc::new(move |host, _| {
+            lock(&record).push(host.to_owned());
+            ("127.0.0.1".into(), 1)
+        });
+        let server = url::parse("rediss://nowhere").unwrap().server;
+        let topology = Topology::new(
+            server,
+            Some(map),
+            Publishing::Classic,
+            wait,
+            &listed,
+            events,
+        );
+        let by_address = topology.asking_conn(&("10.0.0.2".into(), 7002)).unwrap();
+        let by_name = topology.asking_conn(&("two.example".into(), 7002)).unwrap();
+        assert!(Arc::ptr_eq(&by_address, &by_name));
+        let _unknown = topology.asking_conn(&("10.0.0.3".into(), 7003));
+        assert_eq!(*lock(&reached), ["one.example", "two.example", "10.0.0.3"]);
+        lock(&reached).clear();
+        // No node is reachable, so the client asks every known node.
+        topology.look().await;
+        assert_eq!(*lock(&reached), ["one.example", "two.example"]);
+        topology.closed.cancel();
     }
 }
