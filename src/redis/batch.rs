@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use futures_util::future::join_all;
+
 use super::{Answered, CallError, HashSlot, Redis};
 use crate::{
     durability::Durability,
@@ -39,14 +41,12 @@ pub(super) async fn call_all(
     if count == 1 || !may_concern_one_operation(&error) {
         return vec![Err(error); count];
     }
-    let mut replies = Vec::with_capacity(count);
-    for operation in &*operations {
-        let reply = redis
-            .call(script, Arc::new([operation.clone()]), durability)
-            .await;
-        replies.push(reply.and_then(|mut replies| replies.pop().ok_or(CallError::Closed)));
-    }
-    replies
+    // At the same time: one operation may wait for an unreachable node. No two concern the same field of a lock.
+    let alone = operations.iter().map(async |operation| {
+        let call = redis.call(script, Arc::new([operation.clone()]), durability);
+        call.await?.pop().ok_or(CallError::Closed)
+    });
+    join_all(alone).await
 }
 
 /// Whether one operation may have caused the refusal of the whole batch: the user lacks a right to it, or its key is moving

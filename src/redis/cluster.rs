@@ -361,19 +361,22 @@ impl Topology {
             let message = "ASK: the redirections name more nodes than a cluster has";
             return Err(refused(message.into()));
         };
-        let op_lock = conn.op_lock.lock().await;
+        let unconnected = || refused(format!("ASK: no connection to {host}:{port}"));
         conn.is_used();
-        let Ok(open) = timeout(ANSWER_WAIT, conn.line.opened()).await else {
-            return Err(refused(format!("ASK: no connection to {host}:{port}")));
-        };
-        let open = open?;
+        // Outside the lock: calls to an unreachable node must not wait for it one after the other.
+        match timeout(ANSWER_WAIT, conn.line.opened()).await {
+            Ok(opened) => drop(opened?),
+            Err(_) => return Err(unconnected()),
+        }
+        let op_lock = conn.op_lock.lock().await;
+        let open = conn.line.open().ok_or_else(unconnected)?;
         let redirects = self.owner_redirects(slot, &address, script.keys(operations));
         if timeout(ANSWER_WAIT, redirects).await != Ok(true) {
             let message = "TRYAGAIN some keys may be at the node that the slot leaves";
             return Err(refused(message.into()));
         }
         if open.has_ended() {
-            return Err(refused(format!("ASK: no connection to {host}:{port}")));
+            return Err(unconnected());
         }
         // Sends the text: after a NOSCRIPT, another ASKING would be needed.
         let text = script.text_arriving(self.publishing);
@@ -414,7 +417,10 @@ impl Topology {
         address: &Address,
         keys: impl Iterator<Item = &Bytes>,
     ) -> bool {
-        let Ok((node, open)) = self.opened(slot).await else {
+        // Does not wait for a connection: the caller has the operation lock of the connection to `address`.
+        let owner = self.routes.borrow().node(slot).cloned();
+        let Some((node, open)) = owner.and_then(|node| Some((node.clone(), node.line.open()?)))
+        else {
             return false;
         };
         let asked = keys.map(|key| open.send("PTTL", vec![key.clone()]));

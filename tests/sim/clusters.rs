@@ -255,3 +255,29 @@ async fn outdated_redirection_does_not_grant_a_held_lock() {
     let granted = attempt.await.unwrap().unwrap();
     assert!(granted.is_none(), "the lock has a holder");
 }
+
+/// The target of a moving slot dies: each hold that it has costs its batch an attempt to connect. The holds at the other node
+/// must not wait for these attempts one after the other.
+#[tokio::test(start_paused = true)]
+async fn dead_target_of_a_slot_delays_no_renewal_at_the_source_for_long() {
+    let cluster = Cluster::new(3);
+    let client = client(&cluster).await;
+    let slot = Cluster::slot_of("{t}0");
+    let from = cluster.owner(slot).unwrap();
+    let to = (from + 1) % 3;
+    let mut guards = Vec::new();
+    for name in (0..10).map(|number| format!("{{t}}{number}")) {
+        let lock = client.reentrant_lock(name).owned_by(&Owner::new());
+        guards.push(lock.lock().await.unwrap());
+    }
+    let moving = cluster.begin_move(slot, to).unwrap();
+    for _ in 0..5 {
+        assert!(cluster.move_key(moving));
+    }
+    cluster.stop(to);
+    // The renewals, and the time for one attempt to connect.
+    sleep(LEASE / 3 + Duration::from_secs(2)).await;
+    let least = Instant::now().into_std() + LEASE - Duration::from_secs(4);
+    let renewed = guards.iter().filter(|guard| guard.valid_until() > least);
+    assert_eq!(renewed.count(), 5, "{guards:?}");
+}
