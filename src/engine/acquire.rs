@@ -23,7 +23,7 @@ use super::{
     request::{AcquireRequest, Deadline},
     runtime,
 };
-use crate::error::Error;
+use crate::{durability::Durability, error::Error};
 
 /// Time after the deadline in which an answer still counts: the server may have granted the lock at the last moment.
 pub(super) const GRACE: Duration = Duration::from_millis(100);
@@ -134,7 +134,8 @@ impl Acquisition<'_> {
             && !self.deadline.waits()
         {
             let reason = "the release of a dropped guard was not answered in time";
-            return Err(self.engine.unavailable(&self.request.spec, reason));
+            let engine = self.engine;
+            return Err(engine.unavailable(&self.request.spec, Durability::Local, reason));
         }
         Ok(())
     }
@@ -192,7 +193,7 @@ impl Acquisition<'_> {
             true => Ok(Flow::Break(None)),
             false => {
                 let reason = "there is no connection, and the lock was not asked for";
-                Err(engine.unavailable(&self.request.spec, reason))
+                Err(engine.unavailable(&self.request.spec, self.request.durability, reason))
             }
         }
     }
@@ -247,7 +248,8 @@ impl Acquisition<'_> {
                 Ok(Flow::Break(None))
             }
             AttemptOutcome::Unanswered { reason } => {
-                let error = self.engine.unavailable(&self.request.spec, reason);
+                let (engine, request) = (self.engine, self.request);
+                let error = engine.unavailable(&request.spec, request.durability, reason);
                 if let Some(local_entry) = &mut self.local_entry {
                     local_entry.record_failure(&error);
                 }

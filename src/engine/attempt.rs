@@ -24,7 +24,7 @@ use super::{
     tenure::Tenure,
 };
 use crate::{
-    durability::Acknowledged,
+    durability::{Acknowledged, Durability},
     error::{Error, LostReason},
     owner::OwnerId,
     redis::SendPermit,
@@ -220,10 +220,11 @@ impl Attempt {
     /// Waits for a connection. Returns `false` if the caller has gone.
     async fn can_be_sent(&self, in_doubt: bool) -> Result<bool, Error> {
         let (engine, spec) = (&self.engine, &self.request.spec);
-        if !engine.batcher.is_ready(spec) {
+        let durability = self.request.durability;
+        if !engine.batcher.is_ready_for(spec, durability) {
             // A hold in doubt has to be given back, so without a caller the wait goes on.
             let caller = (!in_doubt).then_some(&self.caller);
-            Box::pin(engine.wait_for_connection(spec, caller)).await;
+            Box::pin(engine.wait_for_connection(spec, durability, caller)).await;
         }
         if let Some(asking) = engine.batcher.may_announce(spec)
             && !asking.await
@@ -417,7 +418,12 @@ impl Engine {
 
     /// Completes when there is a connection. With a `caller`, also when the caller has gone or the
     /// client has closed.
-    async fn wait_for_connection(&self, spec: &LockSpec, caller: Option<&Caller>) {
+    async fn wait_for_connection(
+        &self,
+        spec: &LockSpec,
+        durability: Durability,
+        caller: Option<&Caller>,
+    ) {
         let given_up = async {
             match caller {
                 Some(caller) => tokio::select! {
@@ -428,7 +434,7 @@ impl Engine {
             }
         };
         tokio::select! {
-            () = self.batcher.ready(spec) => {}
+            () = self.batcher.ready(spec, durability) => {}
             () = given_up => {}
         }
     }

@@ -373,7 +373,10 @@ impl Group<'_> {
                 Ok(AttemptOutcome::Busy { .. }) => missed.add_refusal(index),
                 Ok(AttemptOutcome::Unanswered { reason }) => {
                     let Member { engine, request } = &self.members[index];
-                    missed.add_failure(index, engine.unavailable(&request.spec, reason));
+                    missed.add_failure(
+                        index,
+                        engine.unavailable(&request.spec, request.durability, reason),
+                    );
                 }
                 Err(error) => missed.add_failure(index, error),
             }

@@ -397,7 +397,7 @@ impl Engine {
         };
         let limit = self.config.command_wait;
         let answer = tokio::time::timeout(limit, answered).await;
-        match answer.unwrap_or_else(|_| Err(self.timeout_error(spec))) {
+        match answer.unwrap_or_else(|_| Err(self.timeout_error(spec, durability))) {
             // No connection has failed: the cause is the server's last transient error, if there
             // was one.
             Err(Error::Unavailable {
@@ -410,8 +410,13 @@ impl Engine {
 
     /// The error for a request about `spec` without an answer. Its cause is the trouble of the
     /// connection, if that is known.
-    fn unavailable(&self, spec: &LockSpec, reason: impl Into<String>) -> Error {
-        Error::unavailable_by(reason, self.batcher.trouble(spec))
+    fn unavailable(
+        &self,
+        spec: &LockSpec,
+        durability: Durability,
+        reason: impl Into<String>,
+    ) -> Error {
+        Error::unavailable_by(reason, self.batcher.trouble(spec, durability))
     }
 
     /// Runs `future` to its end, even if the caller is dropped. Returns its result, or an error
@@ -425,13 +430,13 @@ impl Engine {
     ) -> impl Future<Output = Result<T, Error>> {
         let until = Instant::now() + self.config.command_wait;
         DetachOnDrop::always(self, until, future)
-            .map(|done| done.unwrap_or_else(|| Err(self.timeout_error(spec))))
+            .map(|done| done.unwrap_or_else(|| Err(self.timeout_error(spec, Durability::Local))))
     }
 
     /// The error for a request without an answer within `command_wait`.
-    fn timeout_error(&self, spec: &LockSpec) -> Error {
+    fn timeout_error(&self, spec: &LockSpec, durability: Durability) -> Error {
         let limit = self.config.command_wait;
-        self.unavailable(spec, format!("no answer within {limit:?}"))
+        self.unavailable(spec, durability, format!("no answer within {limit:?}"))
     }
 
     pub(crate) async fn inspect(&self, spec: &LockSpec, owner: Owner) -> Result<Inspection, Error> {

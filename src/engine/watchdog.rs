@@ -200,7 +200,7 @@ impl Engine {
         };
         // A renewal that waited for a connection could reach the owner's next hold. The
         // reconnection verifies all tenures.
-        if !self.batcher.is_ready(&first.tenure.spec) {
+        if !self.batcher.is_ready_for(&first.tenure.spec, durability) {
             return;
         }
         let sent = Instant::now();

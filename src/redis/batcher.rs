@@ -217,9 +217,9 @@ impl Batcher {
         self.redis.replicas(self.redis.slot(&spec.key))
     }
 
-    /// Why the server of `spec` does not answer; `None` if it does.
-    pub(crate) fn trouble(&self, spec: &LockSpec) -> Option<Arc<Cause>> {
-        self.redis.trouble(self.redis.slot(&spec.key))
+    /// Why the server of `spec` does not answer calls of `durability`; `None` if it does.
+    pub(crate) fn trouble(&self, spec: &LockSpec, durability: Durability) -> Option<Arc<Cause>> {
+        self.redis.trouble(self.redis.slot(&spec.key), durability)
     }
 
     /// Asks whether the user may publish on the channel of `spec`; `None` if the client knows already, or need not know.
@@ -228,14 +228,17 @@ impl Batcher {
         self.redis.may_publish(slot, &spec.channel)
     }
 
-    /// Completes once there is a connection to the server of `spec`.
-    pub(crate) async fn ready(&self, spec: &LockSpec) {
-        self.redis.ready(self.redis.slot(&spec.key)).await;
+    /// Completes once calls of `durability` have a connection to the server of `spec`.
+    pub(crate) async fn ready(&self, spec: &LockSpec, durability: Durability) {
+        self.redis
+            .ready(self.redis.slot(&spec.key), durability)
+            .await;
     }
 
     /// Whether there is a connection for every slot.
     pub(crate) fn is_connected(&self) -> bool {
-        self.slots().all(|slot| self.redis.is_ready(slot))
+        let is_ready = |slot| self.redis.is_ready(slot, Durability::Local);
+        self.slots().all(is_ready)
     }
 
     /// Completes when all servers have answered.
@@ -245,7 +248,8 @@ impl Batcher {
 
     /// Why some server does not answer; `None` if all do.
     pub(crate) fn any_trouble(&self) -> Option<Arc<Cause>> {
-        self.slots().find_map(|slot| self.redis.trouble(slot))
+        let trouble = |slot| self.redis.trouble(slot, Durability::Local);
+        self.slots().find_map(trouble)
     }
 
     /// All slots of the set-up.
@@ -257,8 +261,13 @@ impl Batcher {
     }
 
     /// Whether [`ready`](Self::ready) would complete at once.
+    pub(crate) fn is_ready_for(&self, spec: &LockSpec, durability: Durability) -> bool {
+        self.redis.is_ready(self.redis.slot(&spec.key), durability)
+    }
+
+    /// The same for calls that wait for no replica.
     pub(crate) fn is_ready(&self, spec: &LockSpec) -> bool {
-        self.redis.is_ready(self.redis.slot(&spec.key))
+        self.is_ready_for(spec, Durability::Local)
     }
 }
 
@@ -324,8 +333,8 @@ async fn carry(mut carrier: Carrier, redis: Arc<dyn Redis>) {
     loop {
         // An answered caller may send its next request. `yield_now` lets such requests join the batch.
         tokio::task::yield_now().await;
-        if !redis.is_ready(lane.slot) {
-            redis.ready(lane.slot).await;
+        if !redis.is_ready(lane.slot, lane.durability) {
+            redis.ready(lane.slot, lane.durability).await;
         }
         let Some(batch) = lane.locked().flush() else {
             break;

@@ -18,7 +18,7 @@ use super::{
     Answered, BoxFuture, CallError, Event, Events, HashSlot, Redis,
     conn::Connector,
     connection::Frame,
-    durable::Wait,
+    durable::{Durable, Wait},
     endpoint::Address,
     frame,
     fred::hash_slot,
@@ -144,22 +144,41 @@ impl Redis for Cluster {
         self.topology.replicas(slot)
     }
 
-    fn ready(&self, slot: HashSlot) -> BoxFuture<()> {
+    fn ready(&self, slot: HashSlot, durability: Durability) -> BoxFuture<()> {
         let topology = self.topology.clone();
         Box::pin(async move {
-            let _ = topology.opened(slot).await;
+            while let Ok((node, _)) = topology.opened(slot).await {
+                let Some(durable) = topology.waiting(slot, &node, durability) else {
+                    return;
+                };
+                let opened = topology.while_owner(slot, &node, durable.line.opened());
+                if opened.await.is_some() {
+                    return;
+                }
+            }
         })
     }
 
-    fn is_ready(&self, slot: HashSlot) -> bool {
-        let routes = self.topology.routes.borrow();
-        routes.node(slot).is_some_and(|node| node.line.is_up())
+    fn is_ready(&self, slot: HashSlot, durability: Durability) -> bool {
+        let node = self.topology.routes.borrow().node(slot).cloned();
+        node.is_some_and(|node| {
+            let durable = self.topology.waiting(slot, &node, durability);
+            node.line.is_up() && durable.is_none_or(|durable| durable.line.is_up())
+        })
     }
 
-    fn trouble(&self, slot: HashSlot) -> Option<Arc<Cause>> {
-        let routes = self.topology.routes.borrow();
-        match routes.node(slot) {
-            Some(node) => node.line.trouble(),
+    fn trouble(&self, slot: HashSlot, durability: Durability) -> Option<Arc<Cause>> {
+        let node = self.topology.routes.borrow().node(slot).cloned();
+        match node {
+            Some(node) => {
+                let durable = || {
+                    self.topology
+                        .waiting(slot, &node, durability)?
+                        .line
+                        .trouble()
+                };
+                node.line.trouble().or_else(durable)
+            }
             None => Some(Arc::new(Cause::connection(
                 "no known node of the cluster serves the slot",
             ))),
@@ -298,8 +317,15 @@ impl Topology {
         }
     }
 
-    fn waits(&self, slot: HashSlot, durability: Durability) -> bool {
-        durability.waits(self.replicas(slot))
+    /// The connection to `node` for calls of `slot` and `durability`, if they wait for replicas.
+    fn waiting(
+        self: &Arc<Self>,
+        slot: HashSlot,
+        node: &Arc<Node>,
+        durability: Durability,
+    ) -> Option<Durable> {
+        let waits = durability.waits(self.replicas(slot));
+        waits.then(|| self.durable(node, durability))
     }
 
     /// Runs operations at the owner of the slot. Returns the node and its answer.
@@ -312,8 +338,7 @@ impl Topology {
     ) -> Result<(Address, Answered<Frame>), CallError> {
         let (node, open) = self.opened(slot).await?;
         let running = async {
-            if self.waits(slot, durability) {
-                let durable = self.durable(&node, durability);
+            if let Some(durable) = self.waiting(slot, &node, durability) {
                 let mut answered = pin!(durable.run(script, operations.clone()));
                 // A connection with a pending `WAIT` is silent for longer even if it works.
                 let awaited = open.awaits();

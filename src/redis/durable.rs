@@ -19,7 +19,7 @@ use super::{
     Answered, CallError, Tasks,
     connection::Frame,
     frame,
-    script_conn::{Open, ScriptConn},
+    script_conn::{Closed, Open, ScriptConn},
 };
 use crate::{
     durability::{Acknowledged, Durability},
@@ -35,6 +35,8 @@ use crate::{
 const AT_ONCE: usize = 64;
 /// The most log lines a minute about refused commands, for each durability.
 const MOST_LINES: u32 = 3;
+/// How long a broken connection may take to be replaced. Then another connection kills it, so that its calls end.
+const REPLACED_WITHIN: Duration = Duration::from_millis(500);
 /// How long the number of connected replicas is cached.
 const COUNT_EVERY: Duration = Duration::from_secs(1);
 
@@ -129,12 +131,16 @@ impl Durables {
 
 /// A connection on which calls of one durability wait for replicas.
 #[derive(Clone)]
-pub(super) struct Durable(mpsc::UnboundedSender<Call>);
+pub(super) struct Durable {
+    pub(super) line: ScriptConn,
+    calls: mpsc::UnboundedSender<Call>,
+}
 
 impl Durable {
     /// `listed` returns the number of replicas, including replicas that are down.
     pub(super) fn start(
         line: ScriptConn,
+        scripts: ScriptConn,
         publishing: Publishing,
         wait: Wait,
         durability: Durability,
@@ -143,7 +149,8 @@ impl Durable {
     ) -> Self {
         let (calls, queued) = mpsc::unbounded_channel();
         let worker = DurableWorker {
-            line,
+            line: line.clone(),
+            scripts,
             publishing,
             configured: wait,
             lines: RateLimit::new(MOST_LINES),
@@ -156,7 +163,7 @@ impl Durable {
             sent: HashSet::default(),
         };
         tasks.spawn(worker.serve(queued));
-        Self(calls)
+        Self { line, calls }
     }
 
     /// Runs the call and waits for replicas. An error says why there is no answer.
@@ -165,22 +172,28 @@ impl Durable {
         script: &'static Script,
         operations: Arc<[Operation]>,
     ) -> Result<Answered<Frame>, Arc<str>> {
+        let closed = || Err("the connection was closed".into());
+        // Waits here: in the queue, a call would stay until there is a connection, even if its caller has gone.
+        if self.line.opened().await.is_err() {
+            return closed();
+        }
         let (done, answer) = oneshot::channel();
-        let _ = self.0.send(Call {
+        let _ = self.calls.send(Call {
             script,
             operations,
             queued: Instant::now(),
             frame: Frame::Null,
             done,
         });
-        let closed = |_| Err("the connection was closed".into());
-        answer.await.unwrap_or_else(closed)
+        answer.await.unwrap_or_else(|_| closed())
     }
 }
 
 /// The task that sends the calls.
 struct DurableWorker<L> {
     line: ScriptConn,
+    /// The server's connection for scripts.
+    scripts: ScriptConn,
     publishing: Publishing,
     /// The way to wait on a new connection.
     configured: Wait,
@@ -233,13 +246,29 @@ impl<L: Fn() -> usize + Send + Sync> DurableWorker<L> {
             self.use_connection(&open);
             if let Err(reason) = self.round(&open, &mut batch).await {
                 tracing::debug!(%reason, "calls that wait for replicas are unanswered");
-                if self.line.replaced(&open).await.is_err() {
+                if self.dropped(&open).await.is_err() {
                     return;
                 }
                 for call in batch.drain(..) {
                     let _ = call.done.send(Err(reason.clone()));
                 }
             }
+        }
+    }
+
+    /// Waits until the server has dropped the broken connection `old`: a later one has replaced it, or killed it.
+    async fn dropped(&self, old: &Arc<Open>) -> Result<(), Closed> {
+        let killed = async {
+            tokio::time::sleep(REPLACED_WITHIN).await;
+            match self.scripts.opened().await {
+                Ok(scripts) if scripts.kills(old).await => {}
+                _ => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            replaced = self.line.replaced(old) => replaced,
+            () = killed => Ok(()),
         }
     }
 

@@ -120,14 +120,14 @@ pub(crate) trait Redis: Send + Sync {
     /// connection.
     fn replicas(&self, slot: HashSlot) -> usize;
 
-    /// Completes once there is a connection for `slot`.
-    fn ready(&self, slot: HashSlot) -> BoxFuture<()>;
+    /// Completes once calls of `slot` and `durability` have their connections. A call that waits for replicas needs two.
+    fn ready(&self, slot: HashSlot, durability: Durability) -> BoxFuture<()>;
 
-    /// Whether [`ready`](Self::ready) would complete at once.
-    fn is_ready(&self, slot: HashSlot) -> bool;
+    /// Whether [`ready`](Self::ready) would complete at once. Begins to open a connection that no call has used yet.
+    fn is_ready(&self, slot: HashSlot, durability: Durability) -> bool;
 
-    /// Why the server of `slot` does not answer; `None` if it does.
-    fn trouble(&self, slot: HashSlot) -> Option<Arc<Cause>>;
+    /// Why the server of `slot` does not answer calls of `durability`; `None` if it does.
+    fn trouble(&self, slot: HashSlot, durability: Durability) -> Option<Arc<Cause>>;
 
     /// Pings all servers that receive scripts. Completes when each has answered.
     fn ping(&self) -> BoxFuture<Result<(), CallError>>;

@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     CallError, Event, Tasks,
     attempts::{ConnectLog, PROVEN_AFTER, Trouble},
-    client_info::ConnIdentity,
+    client_info::{ConnIdentity, Identity},
     conn::{Conn, Connector, Router},
     connection::{Connection, Frame},
     frame,
@@ -263,6 +263,16 @@ impl Open {
 
     pub(super) fn has_ended(&self) -> bool {
         self.ended.is_cancelled()
+    }
+
+    /// Has the server kill `old`, another connection to it. Returns whether the server has answered that it is dead.
+    pub(super) async fn kills(&self, old: &Open) -> bool {
+        let ConnIdentity::Known(Identity { id, address }) = old.identity() else {
+            return false;
+        };
+        let words = ["KILL".into(), "ID".into(), id, "ADDR".into(), address];
+        let answer = self.send("CLIENT", words.map(Bytes::from).into()).await;
+        answer.is_ok_and(|answer| frame::error(&answer).is_none())
     }
 
     /// Completes when the connection has ended.

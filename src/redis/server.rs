@@ -116,8 +116,8 @@ impl Lines {
     ) -> Result<Vec<Answered>, CallError> {
         let count = operations.len();
         let open = self.line.opened().await?;
-        if self.waits(durability) {
-            let answered = self.durable(durability).run(script, operations).await;
+        if let Some(durable) = self.waiting(durability) {
+            let answered = durable.run(script, operations).await;
             return match answered {
                 Ok(answered) => answered.answers(count),
                 Err(_) if self.closed.is_cancelled() => Err(CallError::Closed),
@@ -140,8 +140,10 @@ impl Lines {
         }
     }
 
-    fn waits(&self, durability: Durability) -> bool {
-        durability.waits(self.locator.replicas())
+    /// The connection for calls of this durability, if they wait for replicas.
+    fn waiting(&self, durability: Durability) -> Option<Durable> {
+        let waits = durability.waits(self.locator.replicas());
+        waits.then(|| self.durable(durability))
     }
 
     fn durable(&self, durability: Durability) -> Durable {
@@ -155,8 +157,9 @@ impl Lines {
             );
             let locator = self.locator.clone();
             let listed = move || locator.replicas();
-            let publishing = Publishing::Classic;
-            Durable::start(line, publishing, self.wait, durability, listed, &self.tasks)
+            let (scripts, publishing) = (self.line.clone(), Publishing::Classic);
+            let (wait, tasks) = (self.wait, &self.tasks);
+            Durable::start(line, scripts, publishing, wait, durability, listed, tasks)
         })
     }
 }
@@ -180,19 +183,25 @@ impl Redis for SingleServer {
         self.lines.locator.replicas()
     }
 
-    fn ready(&self, _slot: HashSlot) -> BoxFuture<()> {
-        let line = self.lines.line.clone();
+    fn ready(&self, _slot: HashSlot, durability: Durability) -> BoxFuture<()> {
+        let lines = self.lines.clone();
         Box::pin(async move {
-            let _ = line.opened().await;
+            let _ = lines.line.opened().await;
+            if let Some(durable) = lines.waiting(durability) {
+                let _ = durable.line.opened().await;
+            }
         })
     }
 
-    fn is_ready(&self, _slot: HashSlot) -> bool {
-        self.lines.line.is_up()
+    fn is_ready(&self, _slot: HashSlot, durability: Durability) -> bool {
+        let lines = &self.lines;
+        let durable = lines.waiting(durability);
+        lines.line.is_up() && durable.is_none_or(|durable| durable.line.is_up())
     }
 
-    fn trouble(&self, _slot: HashSlot) -> Option<Arc<Cause>> {
-        self.lines.line.trouble()
+    fn trouble(&self, _slot: HashSlot, durability: Durability) -> Option<Arc<Cause>> {
+        let durable = || self.lines.waiting(durability)?.line.trouble();
+        self.lines.line.trouble().or_else(durable)
     }
 
     fn ping(&self) -> BoxFuture<Result<(), CallError>> {

@@ -3,7 +3,7 @@
 mod session;
 mod wanted;
 
-use std::{collections::VecDeque, sync::Arc};
+use std::{collections::VecDeque, pin::pin, sync::Arc};
 
 use futures_util::StreamExt;
 use tokio::{sync::mpsc, task::JoinHandle, time::Instant};
@@ -65,7 +65,7 @@ impl Subscriber {
             Some(first) => Some(first),
             None => {
                 let connecting = self.connector.connect_until(&self.closed, &mut connect_log);
-                connecting.await
+                without_conn(connecting, &mut wanted, &mut wants).await
             }
         };
         // Broken connections that may still be alive at the server, where they count as listeners.
@@ -98,7 +98,9 @@ impl Subscriber {
                     .connect_until(&self.closed, &mut connect_log)
                     .await
             };
-            next = self.closed.run_until_cancelled(again).await.flatten();
+            let again = self.closed.run_until_cancelled(again);
+            wanted.disconnected();
+            next = without_conn(again, &mut wanted, &mut wants).await.flatten();
             while let (Some(next), Some(old)) = (&mut next, alive.front())
                 && next.kill(old).await.is_ok()
             {
@@ -161,6 +163,26 @@ impl Subscriber {
     }
 }
 
+/// Runs `connecting`, and takes up `wants` meanwhile: an outage must not let them pile up.
+async fn without_conn<T>(
+    connecting: impl Future<Output = T>,
+    wanted: &mut Wanted,
+    wants: &mut mpsc::UnboundedReceiver<Want>,
+) -> T {
+    let mut connecting = pin!(connecting);
+    let mut batch = Vec::new();
+    loop {
+        tokio::select! {
+            biased;
+            done = &mut connecting => return done,
+            1.. = wants.recv_many(&mut batch, AT_ONCE) => {
+                // The next connection subscribes to everything that is wanted then.
+                let _ = wanted.take_up(batch.drain(..));
+            }
+        }
+    }
+}
+
 /// The end of a connection.
 struct Ended {
     reason: String,
@@ -182,4 +204,39 @@ fn listen(connection: &dyn Connection, events: mpsc::UnboundedSender<Event>) -> 
             }
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::time::timeout;
+
+    use super::*;
+    use crate::redis::url;
+
+    /// Otherwise every contended wait of an outage leaves its requests in memory.
+    #[tokio::test]
+    async fn ended_wait_leaves_nothing_while_there_is_no_connection() {
+        let server = url::parse("redis://127.0.0.1:1").unwrap().server;
+        let (events, _) = mpsc::unbounded_channel();
+        let closed = CancellationToken::new();
+        let subscriber = Subscriber {
+            connector: Connector::new(server, 1),
+            channels: Channels::Everywhere,
+            events,
+            closed: closed.clone(),
+        };
+        let (wants, wanted) = Wants::new();
+        let serving = tokio::spawn(subscriber.serve(None, wanted));
+        let subscribed = wants.subscribe("channel".into());
+        wants.unsubscribe("channel".into());
+        let forgotten = timeout(Duration::from_secs(5), subscribed).await;
+        assert!(
+            forgotten.is_ok(),
+            "the request stays until there is a connection"
+        );
+        closed.cancel();
+        serving.await.unwrap();
+    }
 }

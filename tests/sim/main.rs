@@ -9,6 +9,7 @@ mod closings;
 mod clusters;
 mod costs;
 mod differential;
+mod full_servers;
 mod group_guards;
 mod group_members;
 mod group_waits;

@@ -840,7 +840,7 @@ impl Engine {
     ) -> Result<(Instant, Result<Outcome, CallError>), Error> {
         let redis = self.batcher.redis();
         let slot = redis.slot(&spec.key);
-        if !redis.is_ready(slot) {
+        if !redis.is_ready(slot, Durability::Local) {
             let gone = async {
                 match caller {
                     Some(caller) => caller.gone().await,
@@ -848,7 +848,7 @@ impl Engine {
                 }
             };
             tokio::select! {
-                () = redis.ready(slot) => {}
+                () = redis.ready(slot, Durability::Local) => {}
                 () = gone => {}
                 () = self.ended.cancelled() => return Err(Error::Closed),
             }
@@ -867,7 +867,8 @@ impl Engine {
 
     fn no_answer(&self, spec: &SyncSpec, reason: impl Into<String>) -> Error {
         let redis = self.batcher.redis();
-        Error::unavailable_by(reason, redis.trouble(redis.slot(&spec.key)))
+        let trouble = redis.trouble(redis.slot(&spec.key), Durability::Local);
+        Error::unavailable_by(reason, trouble)
     }
 }
 

@@ -329,7 +329,7 @@ impl Engine {
     async fn renew_permit(self: Arc<Self>, permit: Arc<Permit>, lease: Lease) {
         let redis = self.batcher.redis();
         // A renewal does not wait for a connection: the next one has a send time of its own.
-        if redis.is_ready(redis.slot(&permit.spec.key)) {
+        if redis.is_ready(redis.slot(&permit.spec.key), Durability::Local) {
             let sent = Instant::now();
             let request = permit::extend(&permit.spec, &permit.id, Some(&lease));
             let answer = self.batcher.run(request, Durability::Local).await;

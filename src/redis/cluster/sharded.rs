@@ -24,6 +24,8 @@ struct Placed {
     node: Option<Arc<Node>>,
     /// The number of the first request to that node. Answers to earlier requests concern an earlier subscription.
     first: u64,
+    /// Whether a request to that node is unanswered.
+    is_asked: bool,
     asking: Vec<Done>,
     /// Whether messages may have been lost on its move to the present node.
     moved: bool,
@@ -104,9 +106,14 @@ impl ShardSubscriptions {
                     .or_insert_with(|| Placed {
                         node: None,
                         first: 0,
+                        is_asked: false,
                         asking: Vec::new(),
                         moved: false,
                     });
+                if placed.asking.len() == placed.asking.capacity() {
+                    // A node that cannot be reached answers no caller, not even callers that have gone.
+                    placed.asking.retain(|done| !done.is_closed());
+                }
                 placed.asking.push(done);
                 self.place(channel);
             }
@@ -119,14 +126,19 @@ impl ShardSubscriptions {
         }
     }
 
-    /// Subscribes at the node of the channel's slot, and unsubscribes at the previous one.
+    /// Subscribes at the node of the channel's slot, unless that is under way, and unsubscribes at the previous one.
     fn place(&mut self, channel: Bytes) {
         let owner = self.owner(&channel);
         let Some(placed) = self.placed.get_mut(&channel) else {
             return;
         };
+        let has_moved = !is_same(&placed.node, &owner);
+        if placed.is_asked && !has_moved {
+            return;
+        }
+        placed.is_asked = owner.is_some();
         let number = self.asked + 1;
-        if !is_same(&placed.node, &owner) {
+        if has_moved {
             placed.first = number;
             let old = std::mem::replace(&mut placed.node, owner.clone());
             if let Some(old) = old {
@@ -165,6 +177,7 @@ impl ShardSubscriptions {
         if !is_there || answer.number < placed.first {
             return;
         }
+        placed.is_asked = false;
         for done in placed.asking.drain(..) {
             let _ = done.send(answer.result.clone());
         }
@@ -295,6 +308,22 @@ mod tests {
         assert!(again.try_recv().is_err(), "it is unsubscribed in between");
         subscriptions.answered(confirmed(&subscriptions, 2));
         assert_eq!(again.try_recv(), Ok(Ok(())));
+        subscriptions.topology.closed.cancel();
+    }
+
+    /// Otherwise each of many waits leaves its request in memory while the node cannot be reached.
+    #[tokio::test]
+    async fn unanswered_request_serves_later_callers_too() {
+        let mut subscriptions = subscriptions();
+        for _ in 0..100 {
+            drop(subscribe(&mut subscriptions));
+        }
+        let mut last = subscribe(&mut subscriptions);
+        let asking = subscriptions.placed["channel".as_bytes()].asking.len();
+        assert!(asking < 10, "{asking} callers");
+        assert_eq!(subscriptions.answers.len(), 1);
+        subscriptions.answered(confirmed(&subscriptions, 1));
+        assert_eq!(last.try_recv(), Ok(Ok(())));
         subscriptions.topology.closed.cancel();
     }
 

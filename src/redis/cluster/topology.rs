@@ -298,13 +298,7 @@ impl Topology {
         let address = self.mapped(announced);
         let closed = self.closed.child_token();
         let line = self.line(self.connector(&address, 1), &closed);
-        let (opening, events) = (line.clone(), self.events.clone());
-        self.tasks.spawn(async move {
-            // The holds on the node's slots must be verified.
-            if opening.opened().await.is_ok() {
-                let _ = events.send(Event::Reconnected);
-            }
-        });
+        self.report_opened(&line);
         Node {
             announced: announced.clone(),
             address,
@@ -312,6 +306,16 @@ impl Topology {
             durables: Durables::default(),
             closed,
         }
+    }
+
+    /// Has the holds on a node's slots verified once there is a connection: without one, they are not.
+    fn report_opened(&self, line: &ScriptConn) {
+        let (opening, events) = (line.clone(), self.events.clone());
+        self.tasks.spawn(async move {
+            if opening.opened().await.is_ok() {
+                let _ = events.send(Event::Reconnected);
+            }
+        });
     }
 
     fn line(&self, connector: Connector, closed: &CancellationToken) -> ScriptConn {
@@ -324,13 +328,15 @@ impl Topology {
         node.durables.get(durability, || {
             let connector = self.connector(&node.address, 1).blocking(self.wait.longest);
             let line = self.line(connector, &node.closed);
+            self.report_opened(&line);
             let (topology, announced) = (Arc::downgrade(self), node.announced.clone());
             let listed = move || {
                 let topology = topology.upgrade();
                 topology.map_or(0, |topology| topology.replicas_at(&announced))
             };
-            let (publishing, wait) = (self.publishing, self.wait);
-            Durable::start(line, publishing, wait, durability, listed, &self.tasks)
+            let (scripts, publishing) = (node.line.clone(), self.publishing);
+            let (wait, tasks) = (self.wait, &self.tasks);
+            Durable::start(line, scripts, publishing, wait, durability, listed, tasks)
         })
     }
 

@@ -91,19 +91,15 @@ impl Wanted {
                 Want::Subscribe { channel, done } => {
                     self.channels.insert(channel.clone());
                     self.unconfirmed.insert(channel.clone());
-                    self.asking.push((channel.clone(), done));
+                    self.ask(channel.clone(), done);
                     touched.insert(channel);
                 }
                 Want::Unsubscribe { channel } => {
-                    self.channels.remove(&channel);
-                    self.unconfirmed.remove(&channel);
+                    self.remove(&channel);
                     touched.insert(channel);
                 }
                 Want::Forget { channel } => {
-                    self.channels.remove(&channel);
-                    self.unconfirmed.remove(&channel);
-                    // Its callers receive no confirmation: they ask anew elsewhere.
-                    self.asking.retain(|(asked, _)| *asked != channel);
+                    self.remove(&channel);
                     touched.remove(&channel);
                     forget.push(channel);
                 }
@@ -118,6 +114,23 @@ impl Wanted {
         }
     }
 
+    fn ask(&mut self, channel: Bytes, done: oneshot::Sender<Result<(), CallError>>) {
+        if self.asking.len() == self.asking.capacity() {
+            // Without a connection, no confirmation removes callers that have gone.
+            self.asking.retain(|(_, done)| !done.is_closed());
+        }
+        self.asking.push((channel, done));
+    }
+
+    /// Removes a channel. Its callers receive no confirmation: they have gone, or ask anew elsewhere.
+    fn remove(&mut self, channel: &Bytes) {
+        self.channels.remove(channel);
+        // A confirmed channel has no callers.
+        if self.unconfirmed.remove(channel) {
+            self.asking.retain(|(asked, _)| asked != channel);
+        }
+    }
+
     fn is_confirmed(&self, channel: &Bytes) -> bool {
         self.channels.contains(channel) && !self.unconfirmed.contains(channel)
     }
@@ -125,12 +138,17 @@ impl Wanted {
     /// All wanted channels, for a new connection. `late` arrived while there was no connection. A channel that `late`
     /// forgets must not be subscribed to: nothing would end that subscription.
     pub(super) fn everything(&mut self, late: impl IntoIterator<Item = Want>) -> Change {
-        self.unconfirmed = self.channels.clone();
+        self.disconnected();
         self.take_up(late);
         Change {
             subscribe: self.channels.iter().cloned().collect(),
             ..Change::default()
         }
+    }
+
+    /// The connection has ended, and its subscriptions with it.
+    pub(super) fn disconnected(&mut self) {
+        self.unconfirmed = self.channels.clone();
     }
 
     /// All wanted channels are subscribed to, except `missing`.
@@ -230,6 +248,21 @@ mod tests {
             Err(oneshot::error::TryRecvError::Closed)
         ));
         assert_eq!(wanted.everything([]).subscribe, ["a"]);
+    }
+
+    #[test]
+    fn subscription_is_not_confirmed_while_there_is_no_connection() {
+        let mut wanted = Wanted::default();
+        let (a, _a_done) = subscribe("a");
+        wanted.take_up([a]);
+        wanted.confirmed(&HashSet::default());
+        wanted.disconnected();
+        let (again, mut again_done) = subscribe("a");
+        wanted.take_up([again]);
+        assert!(again_done.try_recv().is_err());
+        wanted.everything([]);
+        wanted.confirmed(&HashSet::default());
+        assert_eq!(again_done.try_recv(), Ok(Ok(())));
     }
 
     #[tokio::test]
