@@ -45,7 +45,10 @@ impl LockClient {
         let here = here.map_err(|error| {
             Error::config(format!("the client cannot start its runtime: {error}"))
         })?;
-        wait_for(here.handle(), builder.build()).map(Self)
+        let built = wait_for(here.handle(), builder.build());
+        // A drop would wait for the runtime's threads, which panics within an async task.
+        here.shutdown_background();
+        built.map(Self)
     }
 
     /// The same client for async code. It has the same holds, and its tasks run on the client's own thread.

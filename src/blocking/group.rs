@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
-use super::wait_for;
+use super::{give_back, wait_for};
 use crate::{All, Error, LostReason, Majority, Owner, Quorum, Released, guard::after_release};
 
 /// All of several locks, or none.
@@ -187,7 +187,7 @@ impl MultiGuard {
 impl Drop for MultiGuard {
     fn drop(&mut self) {
         if let Some(guard) = self.guard.take() {
-            let _ = wait_for(&self.runtime, guard.unlock());
+            give_back(&self.runtime, guard, async |guard| guard.unlock().await);
         }
     }
 }

@@ -11,7 +11,7 @@ use std::{
 
 use redisson_lock::{
     Config, Error, LostReason, Owner, Reentrant, Released,
-    blocking::{Guard, LockClient},
+    blocking::{Guard, LockClient, MultiGuard},
 };
 use testbed::{Server, eventually};
 
@@ -161,26 +161,27 @@ async fn a_guard_dropped_before_the_process_ends_is_released() {
 /// A thread-local is dropped when no tokio context is left on its thread.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_guard_in_a_thread_local_is_released() {
+    type Kept = (Guard<Reentrant>, MultiGuard);
     thread_local! {
-        static KEPT: std::cell::RefCell<Option<Guard<Reentrant>>> = const { std::cell::RefCell::new(None) };
+        static KEPT: std::cell::RefCell<Option<Kept>> = const { std::cell::RefCell::new(None) };
     }
     let server = Server::start().await;
     let client = {
         let url = server.url();
         plainly(move || LockClient::connect(url).unwrap()).await
     };
-    let lock = client.reentrant_lock("a");
+    let (lock, group) = (client.reentrant_lock("a"), client.multi_lock(["b", "c"]));
     let thread = thread::spawn(move || {
         // The first `with_borrow_mut` creates the thread-local, which is therefore dropped last.
         KEPT.with_borrow_mut(|kept| *kept = None);
-        let guard = lock.lock().unwrap();
-        KEPT.with_borrow_mut(|kept| *kept = Some(guard));
+        let guards = (lock.lock().unwrap(), group.lock().unwrap());
+        KEPT.with_borrow_mut(|kept| *kept = Some(guards));
     });
     tokio::task::spawn_blocking(move || thread.join().unwrap())
         .await
         .unwrap();
-    eventually("the lock is released", SOON, async || {
-        server.command::<u32>(&["EXISTS", "a"]).await == 0
+    eventually("the locks are released", SOON, async || {
+        server.command::<u32>(&["EXISTS", "a", "b", "c"]).await == 0
     })
     .await;
     plainly(move || drop(client)).await;
@@ -365,6 +366,16 @@ async fn blocking_calls_work_on_the_threads_of_a_runtime() {
     });
     assert!(entered.await.unwrap());
     held.unlock().unwrap();
+}
+
+/// The temporary runtime of `connect` ends within the task, where tokio panics if its drop has to wait.
+#[tokio::test]
+async fn a_client_connects_within_an_async_task() {
+    let server = Server::start().await;
+    let client = LockClient::connect(server.url()).unwrap();
+    client.reentrant_lock("a").lock().unwrap().unlock().unwrap();
+    let refused = LockClient::connect("redis://127.0.0.1:1").unwrap_err();
+    assert!(matches!(refused, Error::Unavailable { .. }), "{refused:?}");
 }
 
 #[tokio::test]
