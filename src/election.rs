@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     error::{Error, LostReason},
-    guard::{Guard, after_release},
+    guard::{Guard, release_after},
     lock::FencedLock,
     owner::Owner,
     wire::fenced::Fenced,
@@ -147,7 +147,7 @@ impl Election {
                 done = async { body(leader).await } => Some(done),
             };
             if let Some(done) = done {
-                return after_release(term.guard.unlock().await, done);
+                return release_after(term.guard, done).await;
             }
             drop(term);
             sleep(pause).await;
@@ -241,6 +241,12 @@ impl Term {
     /// None.
     pub async fn resign(self) -> Result<(), Error> {
         self.guard.unlock().await.map(drop)
+    }
+
+    /// As [`resign`](Self::resign), and logs a failure, for a caller that discards the error.
+    #[cfg(feature = "blocking")]
+    pub(crate) async fn resign_or_log(self) {
+        drop(release_after(self.guard, ()).await);
     }
 
     /// Completes with the reason when the term is over: see [`Guard::lost`](crate::Guard::lost).

@@ -111,7 +111,7 @@ impl Term {
 impl Drop for Term {
     fn drop(&mut self) {
         if let Some(term) = self.term.take() {
-            give_back(&self.runtime, term, async |term| term.resign().await);
+            give_back(&self.runtime, term, async |term| term.resign_or_log().await);
         }
     }
 }

@@ -6,7 +6,7 @@ use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
 use super::{give_back, wait_for};
-use crate::{All, Error, LostReason, Majority, Owner, Quorum, Released, guard::after_release};
+use crate::{All, Error, LostReason, Majority, Owner, Quorum, Released, guard::release_after};
 
 /// All of several locks, or none.
 pub type MultiLock = GroupLock<All>;
@@ -61,9 +61,9 @@ impl<Q: Quorum> GroupLock<Q> {
     ///
     /// As [`Lock::run`](super::Lock::run).
     pub fn run<T: Send + 'static>(&self, body: impl FnOnce(&MultiGuard) -> T) -> Result<T, Error> {
-        let guard = self.lock()?;
+        let mut guard = self.lock()?;
         let result = body(&guard);
-        after_release(guard.unlock(), result)
+        wait_for(&self.runtime, release_after(guard.take(), result))
     }
 
     /// Releases the latest hold of this thread that has no guard: see [`crate::GroupLock::unlock`].
@@ -187,7 +187,9 @@ impl MultiGuard {
 impl Drop for MultiGuard {
     fn drop(&mut self) {
         if let Some(guard) = self.guard.take() {
-            give_back(&self.runtime, guard, async |guard| guard.unlock().await);
+            give_back(&self.runtime, guard, async |guard| {
+                release_after(guard, ()).await
+            });
         }
     }
 }

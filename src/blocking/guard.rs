@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 
 use super::{give_back, wait_for};
-use crate::{Error, Fenced, Kind, LostReason, Owner, Released, guard::after_release, kind::Dyn};
+use crate::{Error, Fenced, Kind, LostReason, Owner, Released, guard::release_after, kind::Dyn};
 
 /// One hold on a [`DynLock`](super::DynLock).
 pub type DynGuard = Guard<Dyn>;
@@ -92,9 +92,14 @@ impl<K: Kind> Guard<K> {
     }
 
     /// Runs `body`, then releases the hold.
-    pub(super) fn run<T: Send + 'static>(self, body: impl FnOnce(&Self) -> T) -> Result<T, Error> {
+    pub(super) fn run<T: Send + 'static>(
+        mut self,
+        body: impl FnOnce(&Self) -> T,
+    ) -> Result<T, Error> {
         let result = body(&self);
-        after_release(self.unlock(), result)
+        let guard = self.take();
+        let runtime = guard.runtime().clone();
+        wait_for(&runtime, release_after(guard, result))
     }
 
     /// Keeps the hold under which `done` was computed until that time.
@@ -138,7 +143,9 @@ impl<K: Kind> Drop for Guard<K> {
         if let Some(guard) = self.0.take() {
             let runtime = guard.runtime().clone();
             // An unanswered request ends with the lease at the latest.
-            give_back(&runtime, guard, async |guard| guard.unlock().await);
+            give_back(&runtime, guard, async |guard| {
+                release_after(guard, ()).await
+            });
         }
     }
 }

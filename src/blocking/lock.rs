@@ -75,7 +75,7 @@ impl<K: Kind> Lock<K> {
     /// # Errors
     ///
     /// As [`lock`](Self::lock), and [`Error::Lost`] when the hold was lost before `body` was done: the error has the result
-    /// of `body` ([`Error::take_result`]).
+    /// of `body` ([`Error::take_result`]). A release that fails otherwise is logged, and the result of `body` is returned.
     ///
     /// # Examples
     ///

@@ -28,7 +28,7 @@ use super::{
     Engine, EngineHandle,
     acquire::GRACE,
     attempt::AttemptOutcome,
-    hold_guard::HoldGuard,
+    hold_guard::{HoldGuard, OnFailure},
     request::{AcquireRequest, Deadline},
     runtime,
 };
@@ -457,7 +457,7 @@ pub(crate) fn valid_until(parts: &[HeldMember], need: usize) -> Option<Instant> 
 /// Releases members of a group that is not acquired. At the deadline, the releases continue in the
 /// background.
 async fn give_back(parts: Vec<HeldMember>, deadline: Deadline) {
-    let released = release_all(parts);
+    let released = release_all(parts, OnFailure::Log);
     match deadline {
         Deadline::Until(deadline) => drop(timeout_at(deadline + GRACE, released).await),
         Deadline::Once | Deadline::Never => drop(released.await),
@@ -465,7 +465,10 @@ async fn give_back(parts: Vec<HeldMember>, deadline: Deadline) {
 }
 
 /// Releases every hold, also after a failure, and returns the result of each.
-pub(crate) async fn release_all(parts: Vec<HeldMember>) -> Vec<Result<Released, Error>> {
+pub(crate) async fn release_all(
+    parts: Vec<HeldMember>,
+    on_failure: OnFailure,
+) -> Vec<Result<Released, Error>> {
     let names: Vec<_> = parts
         .iter()
         .map(|part| part.hold.tenure().name().clone())
@@ -479,7 +482,7 @@ pub(crate) async fn release_all(parts: Vec<HeldMember>) -> Vec<Result<Released, 
     let releases = parts.into_iter().zip(send_permits).map(|(part, permit)| {
         let HeldMember { hold, engine, .. } = part;
         async move {
-            let released = hold.release_from(permit).await;
+            let released = hold.release_from(permit, on_failure).await;
             drop(engine);
             released
         }

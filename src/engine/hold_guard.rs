@@ -7,6 +7,15 @@ use tokio::time::Instant;
 use super::{Engine, dropped::PendingRelease, hold_set::HoldId, runtime, tenure::Tenure};
 use crate::{error::Error, owner::Owner, redis::SendPermit, wire::Released};
 
+/// Where the error of a release goes. A loss has a log line of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum OnFailure {
+    /// Only to the caller.
+    Return,
+    /// Into the log too: the caller discards it.
+    Log,
+}
+
 /// One hold of a tenure. Its drop releases the hold.
 pub(crate) struct HoldGuard {
     engine: Arc<Engine>,
@@ -69,14 +78,15 @@ impl HoldGuard {
     }
 
     /// Releases the hold and returns what is left. Dropping the future does not stop the release.
-    pub(crate) async fn release(self) -> Result<Released, Error> {
-        self.release_from(None).await
+    pub(crate) async fn release(self, on_failure: OnFailure) -> Result<Released, Error> {
+        self.release_from(None, on_failure).await
     }
 
     /// As [`release`](Self::release); a `permit` is the right to a place in a batch.
     pub(crate) async fn release_from(
         mut self,
         permit: Option<SendPermit>,
+        on_failure: OnFailure,
     ) -> Result<Released, Error> {
         // Without a runtime, the guard is dropped here: a drop needs none.
         runtime::check()?;
@@ -85,7 +95,7 @@ impl HoldGuard {
         }
         self.armed = false;
         let (engine, tenure) = (&self.engine, self.tenure.clone());
-        engine.release(tenure, self.id, permit).await
+        engine.release(tenure, self.id, permit, on_failure).await
     }
 
     /// Marks the hold as dropped: the owner's next operation releases it. Keep the returned entry until the guard is dropped.

@@ -82,7 +82,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use uuid::Uuid;
 
 pub(crate) use group::{Group, HeldMember, Member, release_all, send_permits, valid_until};
-pub(crate) use hold_guard::HoldGuard;
+pub(crate) use hold_guard::{HoldGuard, OnFailure};
 pub(crate) use loss::{
     cancel_at_the_end, cancel_at_the_loss_of_group, elsewhere, loss_of, loss_of_group, lost_reason,
 };

@@ -15,8 +15,13 @@ use super::{BoxFuture, CallError, Engine, SHUTDOWN_WAIT, runtime};
 use crate::{
     durability::Durability,
     engine::{
-        final_requests::RuntimeEndGuard, hold_guard::released, hold_set::HoldId,
-        owners::OwnerEntryRef, retry::Retry, tenure::Tenure, wakeup::FreeingRelease,
+        final_requests::RuntimeEndGuard,
+        hold_guard::{OnFailure, released},
+        hold_set::HoldId,
+        owners::OwnerEntryRef,
+        retry::Retry,
+        tenure::Tenure,
+        wakeup::FreeingRelease,
     },
     error::{Error, LostReason},
     owner::{Owner, OwnerId},
@@ -127,6 +132,7 @@ impl Engine {
         tenure: Arc<Tenure>,
         id: HoldId,
         permit: Option<SendPermit>,
+        on_failure: OnFailure,
     ) -> Result<Released, Error> {
         tenure.mark_leaving(id);
         if let Some(left) = tenure.leave(id) {
@@ -143,7 +149,9 @@ impl Engine {
             return Err(error);
         }
         let until = tenure.valid_until();
-        let release = self.clone().run_release(tenure.clone(), id, permit);
+        let release = self
+            .clone()
+            .run_release(tenure.clone(), id, permit, on_failure);
         match self.finish_within(&tenure.spec, release).await {
             Err(error @ Error::Unavailable { .. }) => {
                 let reason = unexpected_loss(&tenure, until);
@@ -182,7 +190,7 @@ impl Engine {
                 name: spec.name.clone(),
             });
         };
-        self.release(tenure, id, permit).await
+        self.release(tenure, id, permit, OnFailure::Return).await
     }
 
     /// Releases `id`, and sends the request until it is answered. The renewal has stopped before
@@ -196,6 +204,7 @@ impl Engine {
         tenure: Arc<Tenure>,
         id: HoldId,
         permit: Option<SendPermit>,
+        on_failure: OnFailure,
     ) -> Result<Released, Error> {
         for _ in 0..MOST_YIELDS {
             if !tenure.is_about_to_be_joined() {
@@ -210,10 +219,10 @@ impl Engine {
         match tenure.is_lent() {
             true => {
                 let engine = self.clone();
-                let release = Box::pin(engine.lock_and_release(tenure, id, permit));
+                let release = Box::pin(engine.lock_and_release(tenure, id, permit, on_failure));
                 self.run_as_task(release).await
             }
-            false => self.lock_and_release(tenure, id, permit).await,
+            false => self.lock_and_release(tenure, id, permit, on_failure).await,
         }
     }
 
@@ -222,10 +231,11 @@ impl Engine {
         tenure: Arc<Tenure>,
         id: HoldId,
         permit: Option<SendPermit>,
+        on_failure: OnFailure,
     ) -> Result<Released, Error> {
         let _op_lock = tenure.entry().take_op_lock().await;
         self.release_all_dropped(&tenure.spec, tenure.entry()).await;
-        self.release_locked(&tenure, id, permit).await
+        self.release_locked(&tenure, id, permit, on_failure).await
     }
 
     async fn release_locked(
@@ -233,6 +243,7 @@ impl Engine {
         tenure: &Arc<Tenure>,
         id: HoldId,
         permit: Option<SendPermit>,
+        on_failure: OnFailure,
     ) -> Result<Released, Error> {
         // Other readers may have joined since.
         if let Some(left) = tenure.leave(id) {
@@ -291,6 +302,9 @@ impl Engine {
                     self.record_unreleased(tenure, [(tenure.owner_of(id), 1)]);
                     self.record_release(tenure, Some(id), sent, &(most_on_server, None));
                 }
+                if on_failure == OnFailure::Log {
+                    self.log_failed_release(&tenure.spec, &error);
+                }
                 Err(error)
             }
         }
@@ -321,18 +335,18 @@ impl Engine {
 
     /// Releases a hold whose guard was dropped. The caller has the operation lock.
     pub(super) async fn release_dropped(self: &Arc<Self>, tenure: &Arc<Tenure>, id: HoldId) {
-        match self.release_locked(tenure, id, None).await {
-            Ok(_) | Err(Error::Lost { .. }) => {}
-            Err(error) => {
-                let name = &tenure.spec.name;
-                match self.lines.left.may_log() {
-                    Some(suppressed) => {
-                        tracing::warn!(%name, error = %error.in_full(), suppressed, "a dropped guard's lock was not released");
-                    }
-                    None => {
-                        tracing::debug!(%name, error = %error.in_full(), "a dropped guard's lock was not released")
-                    }
-                }
+        let released = self.release_locked(tenure, id, None, OnFailure::Log);
+        drop(released.await);
+    }
+
+    fn log_failed_release(&self, spec: &LockSpec, error: &Error) {
+        let name = &spec.name;
+        match self.lines.left.may_log() {
+            Some(suppressed) => {
+                tracing::warn!(%name, error = %error.in_full(), suppressed, "a dropped guard's lock was not released");
+            }
+            None => {
+                tracing::debug!(%name, error = %error.in_full(), "a dropped guard's lock was not released")
             }
         }
     }

@@ -13,6 +13,9 @@ pub(crate) trait Protects {
 
     /// Returns the error for a loss with `reason`.
     fn loss_error(&self, reason: LostReason) -> Error;
+
+    /// Releases the hold. Logs a failure, for a caller that discards the error.
+    fn release_or_log(self) -> impl Future<Output = Result<Released, Error>> + Send;
 }
 
 /// Runs `body` as `owner` until the hold is lost. The loss is checked before each poll of `body`.
@@ -28,12 +31,12 @@ pub(crate) async fn run_under<G: Protects, T>(
     }
 }
 
-/// Returns `done`, which a body has made under a hold, given the result of the hold's release. A loss keeps `done` in its error.
-pub(crate) fn after_release<T: Send + 'static>(
-    released: Result<Released, Error>,
+/// Releases the hold of `guard`, and returns `done`, which a body has made under it. A loss keeps `done` in its error.
+pub(crate) async fn release_after<T: Send + 'static>(
+    guard: impl Protects,
     done: T,
 ) -> Result<T, Error> {
-    match released {
+    match guard.release_or_log().await {
         Err(lost @ Error::Lost { .. }) => Err(lost.with_result(done)),
         // The body has run under the lock, so a failed release does not discard its result.
         _ => Ok(done),

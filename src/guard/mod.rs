@@ -8,12 +8,12 @@ use std::{fmt, marker::PhantomData, sync::Arc, time::Duration};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use body::{Protects, after_release, run_under};
+pub(crate) use body::{Protects, release_after, run_under};
 pub use multi_guard::MultiGuard;
 pub(crate) use multi_guard::summed_up;
 
 use crate::{
-    engine::{EngineHandle, HoldGuard, Then, cancel_at_the_end, elsewhere, loss_of},
+    engine::{EngineHandle, HoldGuard, OnFailure, Then, cancel_at_the_end, elsewhere, loss_of},
     error::{Error, LostReason},
     owner::Owner,
     wire::{Dyn, Kind, Lease, Released, fenced::Fenced},
@@ -92,7 +92,7 @@ impl<K: Kind> Guard<K> {
     /// # }
     /// ```
     pub async fn unlock(self) -> Result<Released, Error> {
-        self.hold.release().await
+        self.hold.release(OnFailure::Return).await
     }
 
     /// Returns the guard without the lock's kind in the type.
@@ -234,6 +234,10 @@ impl<K: Kind> Protects for Guard<K> {
 
     fn loss_error(&self, reason: LostReason) -> Error {
         self.hold.tenure().lost_error(reason)
+    }
+
+    async fn release_or_log(self) -> Result<Released, Error> {
+        self.hold.release(OnFailure::Log).await
     }
 }
 

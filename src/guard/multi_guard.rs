@@ -13,8 +13,8 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use super::Protects;
 use crate::{
     engine::{
-        HeldMember, Tenure, Then, cancel_at_the_loss_of_group, loss_of_group, lost_reason,
-        release_all, valid_until,
+        HeldMember, OnFailure, Tenure, Then, cancel_at_the_loss_of_group, loss_of_group,
+        lost_reason, release_all, valid_until,
     },
     error::{Error, LostReason},
     wire::{Lease, Released},
@@ -76,7 +76,7 @@ impl MultiGuard {
     /// ```
     pub async fn unlock(self) -> Result<Released, Error> {
         let need = self.need;
-        summed_up(release_all(self.parts).await, need)
+        summed_up(release_all(self.parts, OnFailure::Return).await, need)
     }
 
     /// As [`unlock`](Self::unlock), with one result per lock, by its name.
@@ -108,7 +108,7 @@ impl MultiGuard {
         let names: Vec<_> = self.names().cloned().collect();
         names
             .into_iter()
-            .zip(release_all(self.parts).await)
+            .zip(release_all(self.parts, OnFailure::Return).await)
             .collect()
     }
 
@@ -273,6 +273,11 @@ impl Protects for MultiGuard {
             Some(tenure.lost_error(tenure.lost_reason(now)?))
         });
         lost.unwrap_or_else(|| self.parts[0].hold.tenure().lost_error(reason))
+    }
+
+    async fn release_or_log(self) -> Result<Released, Error> {
+        let need = self.need;
+        summed_up(release_all(self.parts, OnFailure::Log).await, need)
     }
 }
 

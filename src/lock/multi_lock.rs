@@ -11,7 +11,7 @@ use super::{
 use crate::{
     engine::{Deadline, Group, Member, send_permits},
     error::Error,
-    guard::{MultiGuard, after_release, run_under, summed_up},
+    guard::{MultiGuard, release_after, run_under, summed_up},
     owner::Owner,
     wire::{HoldMode, KindName, Lease, Released},
 };
@@ -288,7 +288,7 @@ impl<Q: Quorum> GroupLock<Q> {
     /// # Errors
     ///
     /// As [`lock`](Self::lock), and [`Error::Lost`] with the name of a lock when the hold was lost. [`Error::take_result`]
-    /// returns the result of a `body` that had ended by then.
+    /// returns the result of a `body` that had ended by then. A release that fails otherwise is logged.
     ///
     /// # Cancel safety
     ///
@@ -314,7 +314,7 @@ impl<Q: Quorum> GroupLock<Q> {
         let owner = self.owner();
         let guard = self.owned_by(&owner).lock().await?;
         let done = run_under(&guard, owner, body).await?;
-        after_release(guard.unlock().await, done)
+        release_after(guard, done).await
     }
 
     /// Releases the latest hold of the owner that has no guard, as [`MultiGuard::leak`] leaves it, on every lock.

@@ -8,7 +8,7 @@ use super::Lock;
 use crate::{
     engine::Then,
     error::Error,
-    guard::{Guard, after_release, run_under},
+    guard::{Guard, release_after, run_under},
     owner::Owner,
     wire::{Kind, Lease},
 };
@@ -24,6 +24,7 @@ impl<K: Kind> Lock<K> {
     ///
     /// As [`lock`](Self::lock), and [`Error::Lost`] when the hold was lost. Then `body` was dropped at its await point, or it ran
     /// to its end without the protection of the lock; [`Error::take_result`] returns the result of such a `body`.
+    /// A release that fails otherwise is logged, and the result of `body` is returned.
     ///
     /// # Cancel safety
     ///
@@ -51,7 +52,7 @@ impl<K: Kind> Lock<K> {
         let owner = self.owner();
         let guard = self.owned_by(&owner).lock().await?;
         let done = run_under(&guard, owner, body).await?;
-        after_release(guard.unlock().await, done)
+        release_after(guard, done).await
     }
 
     /// As [`run`](Self::run), if the lock is free. Returns `None` without a call of `body` if another owner holds it.
@@ -90,7 +91,7 @@ impl<K: Kind> Lock<K> {
             return Ok(None);
         };
         let done = run_under(&guard, owner, body).await?;
-        after_release(guard.unlock().await, done).map(Some)
+        release_after(guard, done).await.map(Some)
     }
 
     /// As [`try_run`](Self::try_run), but keeps the lock for at least `least` from its grant. Another instance with a late clock
@@ -191,7 +192,7 @@ impl<K: Kind> Guard<K> {
     ) -> Result<T, Error> {
         let rest = until.saturating_duration_since(Instant::now());
         if rest.is_zero() {
-            return after_release(self.unlock().await, done);
+            return release_after(self, done).await;
         }
         let extended = self.hold().extend(keeping(rest)?, Then::Fixed).await;
         if let Err(lost @ Error::Lost { .. }) = extended {

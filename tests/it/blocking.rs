@@ -15,6 +15,8 @@ use redisson_lock::{
 };
 use testbed::{Server, eventually};
 
+use crate::hostile::lines::Lines;
+
 /// The limit for steps that take milliseconds.
 const SOON: Duration = Duration::from_secs(20);
 
@@ -225,6 +227,51 @@ async fn a_lost_hold_is_an_error_that_keeps_the_result_of_the_body() {
         assert_eq!(guard.lost(), LostReason::Expired);
         assert!(guard.is_lost());
         assert!(matches!(guard.unlock(), Err(Error::Lost { .. })));
+    })
+    .await;
+}
+
+/// Neither the drop of a guard nor `run` returns the error of the release.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refused_release_that_no_caller_sees_is_logged() {
+    let server = Server::start().await;
+    let url = server.url();
+    plainly(move || {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let right = |right: &str| {
+            let words = ["ACL", "SETUSER", "default", right];
+            runtime.block_on(server.command::<()>(&words));
+        };
+        let forbid = || right("-@scripting");
+        let is_logged = |case: &str, release: &dyn Fn(&LockClient)| {
+            let client = LockClient::connect(&url).unwrap();
+            let (lines, _keep) = Lines::keep_from(tracing::Level::WARN);
+            release(&client);
+            let told = lines.with("was not released");
+            assert_eq!(told.len(), 1, "{case}: {told:?}");
+            assert!(told[0].contains("NOPERM"), "{case}: {told:?}");
+            right("+@all");
+        };
+        is_logged("run", &|client| {
+            let ran = client.reentrant_lock("run").run(|_| forbid());
+            ran.unwrap();
+        });
+        is_logged("run of a group", &|client| {
+            let ran = client.multi_lock(["a", "b"]).run(|_| forbid());
+            ran.unwrap();
+        });
+        is_logged("drop", &|client| {
+            let _guard = client.reentrant_lock("drop").lock().unwrap();
+            forbid();
+        });
+        is_logged("drop of a group", &|client| {
+            let _guard = client.multi_lock(["c", "d"]).lock().unwrap();
+            forbid();
+        });
+        is_logged("drop of a term", &|client| {
+            let _term = client.election("term").campaign("me").unwrap();
+            forbid();
+        });
     })
     .await;
 }

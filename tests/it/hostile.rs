@@ -4,7 +4,7 @@
 mod directions;
 mod impostor;
 #[path = "../sim/lines.rs"]
-mod lines;
+pub mod lines;
 mod long;
 mod outages;
 

@@ -2,8 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use redisson_lock::{Error, LockClient, Owner};
+use redisson_lock::{Config, Error, LockClient, Owner};
 use testbed::{Server, eventually};
+
+use crate::hostile::lines::Lines;
 
 const SOON: Duration = Duration::from_secs(20);
 
@@ -159,4 +161,71 @@ async fn a_dropped_job_frees_the_lock_at_once() {
     .await;
     let bad = lock.run_at_least(Duration::ZERO, async |_| ()).await;
     assert!(matches!(bad, Err(Error::Config { .. })), "{bad:?}");
+}
+
+/// The line of a lock whose release failed.
+const UNRELEASED: &str = "was not released";
+
+/// Takes the right to release from every connection.
+async fn forbid_releases(server: &Server) {
+    let words = ["ACL", "SETUSER", "default", "-evalsha", "-eval"];
+    server.command::<()>(&words).await;
+}
+
+/// The caller gets the result of the body, so only the log can show that the lock is still held.
+#[tokio::test]
+async fn a_refused_release_after_a_body_is_logged() {
+    let (server, one, other) = bed().await;
+    let group = one.multi_lock(["a", "b"]);
+    for subject in ["run", "try_run", "group", "leader"] {
+        let (lines, _keep) = Lines::keep_from(tracing::Level::DEBUG);
+        let body = async || forbid_releases(&server).await;
+        let lock = other.reentrant_lock(subject);
+        match subject {
+            "run" => lock.run(async |_| body().await).await.unwrap(),
+            "try_run" => lock.try_run(async |_| body().await).await.unwrap().unwrap(),
+            "group" => group.run(async |_| body().await).await.unwrap(),
+            _ => {
+                let election = other.election(subject);
+                let led = election.lead("me", SOON, |_| body()).await;
+                led.unwrap();
+            }
+        }
+        let told = lines.with(UNRELEASED);
+        let expected = if subject == "group" { 2 } else { 1 };
+        assert_eq!(told.len(), expected, "{subject}: {told:?}");
+        assert!(told[0].contains("NOPERM"), "{subject}: {told:?}");
+        let allow = ["ACL", "SETUSER", "default", "+@all"];
+        server.command::<()>(&allow).await;
+    }
+    // The caller of `unlock` gets the error itself.
+    let (lines, _keep) = Lines::keep_from(tracing::Level::DEBUG);
+    let guard = one.reentrant_lock("unlock").lock().await.unwrap();
+    forbid_releases(&server).await;
+    let refused = guard.unlock().await;
+    assert!(matches!(refused, Err(Error::Redis { .. })), "{refused:?}");
+    assert_eq!(lines.with(UNRELEASED), [""; 0]);
+}
+
+/// A body ends in an outage: its caller waits no longer than `command_wait`, and the release goes on without it.
+#[tokio::test]
+async fn a_release_that_is_refused_after_its_callers_wait_is_logged() {
+    let server = Server::start().await;
+    let wait = Duration::from_millis(200);
+    let config = Config::default().with_command_wait(wait);
+    let client = LockClient::builder().url(server.url()).config(config);
+    let client = client.build().await.unwrap();
+    let (lines, _keep) = Lines::keep_from(tracing::Level::DEBUG);
+    let body = async |_: &_| {
+        let pause = ["CLIENT", "PAUSE", "2000", "WRITE"];
+        server.command::<()>(&pause).await;
+        7
+    };
+    assert_eq!(client.reentrant_lock("a").run(body).await, Ok(7));
+    assert_eq!(lines.with(UNRELEASED), [""; 0], "the release goes on");
+    forbid_releases(&server).await;
+    eventually("the refusal is logged", SOON, async || {
+        lines.with(UNRELEASED).len() == 1
+    })
+    .await;
 }
