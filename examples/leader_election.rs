@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use redisson_lock::{Election, Error, Leader, LockClient};
 
-/// The pause of a deposed leader before its next campaign.
+/// The pause of a deposed leader, and of a candidate after an outage, before its next campaign.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// The work of the leader. The end of the term stops it at its await point.

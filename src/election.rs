@@ -95,12 +95,15 @@ impl Election {
     }
 
     /// Campaigns as `identity` and runs `body` with the token of the term. The loss of the term stops `body` at its await point;
-    /// after a pause, this candidate campaigns again. Returns when a `body` ends.
+    /// after `pause`, this candidate campaigns again. Returns when a `body` ends.
+    ///
+    /// An outage does not end the candidacy: after a [retryable](Error::is_retryable) error of a campaign, which is logged, and
+    /// `pause`, this candidate campaigns again.
     ///
     /// # Errors
     ///
-    /// As [`campaign`](Self::campaign), and [`Error::Lost`] when `body` ended after its term: [`Error::take_result`] returns its
-    /// result.
+    /// As [`campaign`](Self::campaign) without the retryable errors, and [`Error::Lost`] when `body` ended after its term:
+    /// [`Error::take_result`] returns its result. A resignation that fails otherwise is logged.
     ///
     /// # Cancel safety
     ///
@@ -135,7 +138,14 @@ impl Election {
     {
         let identity = identity.into();
         loop {
-            let term = self.campaign(identity.clone()).await?;
+            let term = match self.campaign(identity.clone()).await {
+                Err(error) if error.is_retryable() => {
+                    self.lock.engine.log_failed_campaign(self.name(), &error);
+                    sleep(pause).await;
+                    continue;
+                }
+                campaign => campaign?,
+            };
             let leader = Leader {
                 identity: identity.clone(),
                 token: term.token(),

@@ -96,4 +96,16 @@ impl Engine {
         let reply = self.call(spec, election::leader(spec), true).await?;
         election::led_by(reply).map_err(|refusal| refusal_error(&spec.name, refusal))
     }
+
+    /// Logs the `error` of a campaign that its candidate repeats.
+    pub(crate) fn log_failed_campaign(&self, name: &str, error: &Error) {
+        match self.lines.campaigns.may_log() {
+            Some(suppressed) => {
+                tracing::warn!(%name, error = %error.in_full(), suppressed, "a campaign failed; the candidate campaigns again")
+            }
+            None => {
+                tracing::debug!(%name, error = %error.in_full(), "a campaign failed; the candidate campaigns again")
+            }
+        }
+    }
 }

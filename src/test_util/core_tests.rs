@@ -55,7 +55,6 @@ fn scripts_per_second() {
         owner: &owner,
         lease: &lease,
         holds: 1,
-        fresh: true,
         writes: false,
         relies: false,
         wait: None,

@@ -10,6 +10,7 @@ mod clusters;
 mod costs;
 mod differential;
 mod full_servers;
+mod elections;
 mod group_guards;
 mod group_members;
 mod group_waits;
