@@ -61,7 +61,7 @@ impl CountDownLatch {
         }
         let begun = self
             .engine
-            .run_at(spec, |attempt| latch::begin(spec, count, attempt));
+            .run_operation(spec, |attempt| latch::begin(spec, count, attempt));
         Ok(begun.await?.is_some())
     }
 
@@ -85,7 +85,7 @@ impl CountDownLatch {
         let spec = self.spec()?;
         let counted = self
             .engine
-            .run_at(spec, |attempt| latch::count_down(spec, attempt));
+            .run_operation(spec, |attempt| latch::count_down(spec, attempt));
         counted.await.map(drop)
     }
 
@@ -105,7 +105,10 @@ impl CountDownLatch {
     #[doc(alias = "getCount")]
     pub async fn count(&self) -> Result<u64, Error> {
         let spec = self.spec()?;
-        let found = self.engine.ask_of(spec, semaphore::inspect(spec)).await?;
+        let found = self
+            .engine
+            .run_query(spec, semaphore::inspect(spec))
+            .await?;
         Ok(u64::try_from(number(found)).unwrap_or(0))
     }
 
@@ -180,7 +183,7 @@ impl CountDownLatch {
         let spec = self.spec()?;
         let deleted = self
             .engine
-            .run_at(spec, |attempt| latch::delete(spec, attempt));
+            .run_operation(spec, |attempt| latch::delete(spec, attempt));
         Ok(deleted.await?.is_some())
     }
 

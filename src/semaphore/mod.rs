@@ -61,7 +61,7 @@ impl Semaphore {
         let spec = self.spec()?;
         let begun = self
             .engine
-            .run_at(spec, |attempt| semaphore::begin(spec, permits, attempt));
+            .run_operation(spec, |attempt| semaphore::begin(spec, permits, attempt));
         Ok(begun.await?.is_some())
     }
 
@@ -263,7 +263,7 @@ impl Semaphore {
         let spec = self.spec()?;
         let drained = self
             .engine
-            .run_at(spec, |attempt| semaphore::drain(spec, attempt));
+            .run_operation(spec, |attempt| semaphore::drain(spec, attempt));
         Ok(number(drained.await?))
     }
 
@@ -283,7 +283,10 @@ impl Semaphore {
     #[doc(alias = "availablePermits")]
     pub async fn available_permits(&self) -> Result<i64, Error> {
         let spec = self.spec()?;
-        let found = self.engine.ask_of(spec, semaphore::inspect(spec)).await?;
+        let found = self
+            .engine
+            .run_query(spec, semaphore::inspect(spec))
+            .await?;
         Ok(number(found))
     }
 

@@ -106,7 +106,7 @@ impl PermitExpirableSemaphore {
     pub async fn try_set_permits(&self, permits: u32) -> Result<bool, Error> {
         let spec = self.spec()?;
         let begin = |attempt: &Attempt| semaphore::begin(spec, permits, attempt);
-        Ok(self.engine.run_at(spec, begin).await?.is_some())
+        Ok(self.engine.run_operation(spec, begin).await?.is_some())
     }
 
     /// Sets the number of permits, those including the acquired ones.
@@ -125,7 +125,7 @@ impl PermitExpirableSemaphore {
     #[doc(alias = "setPermits")]
     pub async fn set_permits(&self, permits: u32) -> Result<(), Error> {
         let spec = self.spec()?;
-        let set = self.engine.ask_of(spec, permit::set(spec, permits));
+        let set = self.engine.run_query(spec, permit::set(spec, permits));
         set.await.map(drop)
     }
 
@@ -378,7 +378,7 @@ impl PermitExpirableSemaphore {
     pub async fn update_lease(&self, id: &str, lease: Duration) -> Result<bool, Error> {
         let (spec, lease) = (self.spec()?, lease_of(lease)?);
         let request = permit::extend(spec, &read(id)?, lease.as_ref());
-        Ok(self.engine.ask_of(spec, request).await?.is_some())
+        Ok(self.engine.run_query(spec, request).await?.is_some())
     }
 
     /// How long the permit with this id lasts, [`Duration::MAX`] without an end; `None` if there is none.
@@ -397,7 +397,7 @@ impl PermitExpirableSemaphore {
     #[doc(alias = "getLeaseTime")]
     pub async fn lease_left(&self, id: &str) -> Result<Option<Duration>, Error> {
         let spec = self.spec()?;
-        let found = self.engine.ask_of(spec, permit::left(spec, &read(id)?));
+        let found = self.engine.run_query(spec, permit::left(spec, &read(id)?));
         let found = found.await?.map(|detail| number(Some(detail)));
         Ok(found.map(|left| match u64::try_from(left) {
             Ok(left) => Duration::from_millis(left),
@@ -480,7 +480,7 @@ impl PermitExpirableSemaphore {
 
     async fn counts(&self) -> Result<[i64; 3], Error> {
         let spec = self.spec()?;
-        match self.engine.ask_of(spec, permit::count(spec)).await? {
+        match self.engine.run_query(spec, permit::count(spec)).await? {
             Some(Detail::Numbers(numbers)) => Ok(numbers.try_into().unwrap_or_default()),
             _ => Ok([0; 3]),
         }

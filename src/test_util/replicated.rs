@@ -248,10 +248,10 @@ impl Replicated {
 
     fn run(&self, name: &str, args: &[&str]) -> Frame {
         let master = lock(&self.sentinels).master.clone();
-        self.run_at(&master, name, args)
+        self.run_operation(&master, name, args)
     }
 
-    fn run_at(&self, node: &Address, name: &str, args: &[&str]) -> Frame {
+    fn run_operation(&self, node: &Address, name: &str, args: &[&str]) -> Frame {
         let args = args
             .iter()
             .map(|arg| Bytes::copy_from_slice(arg.as_bytes()));

@@ -12,8 +12,15 @@ use std::{
 use tokio::time::{Instant, sleep_until, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-use super::super::{
-    CallError, Engine, Refusal, alarm::Alarm, hold_set::validity, loss::elsewhere, runtime,
+use super::{
+    super::{
+        CallError, Engine, Refusal, alarm::Alarm, attempt::OUTDATED, detach::Caller,
+        hold_set::validity, loss::elsewhere, request::Deadline, runtime,
+    },
+    attempts,
+    operation::unexpected_answer,
+    waiters::{Remaining, Wanted},
+    waiting::AttemptOutcome,
 };
 use crate::{
     durability::Durability,
@@ -22,7 +29,7 @@ use crate::{
     wire::{
         Lease,
         permit::{self, Id},
-        reply::Outcome,
+        reply::{Detail, Outcome},
         sync_spec::{Attempt, SyncSpec},
     },
 };
@@ -301,6 +308,76 @@ impl Permits {
 }
 
 impl Engine {
+    /// Acquires permits of an expirable semaphore for `lease`. Returns `None` if there were too few
+    /// at the deadline.
+    pub(crate) async fn acquire_ids(
+        self: &Arc<Self>,
+        spec: &Arc<SyncSpec>,
+        permits: u32,
+        lease: Option<Lease>,
+        is_renewed: bool,
+        deadline: Deadline,
+    ) -> Result<Option<Vec<ExpirablePermitGuard>>, Error> {
+        if permits == 0 {
+            self.check_open()?;
+            return Ok(Some(Vec::new()));
+        }
+        let try_once = |caller: Caller| {
+            let (engine, spec, lease) = (self.clone(), spec.clone(), lease.clone());
+            async move {
+                engine.may_announce(&spec).await?;
+                let lease = lease.as_ref();
+                loop {
+                    let ids: Vec<_> = (0..permits).map(|_| attempts::permit_id()).collect();
+                    let request = permit::acquire(&spec, &ids, lease);
+                    let answer = engine.until_answered(&spec, request, Some(&caller)).await?;
+                    let Outcome::Done(Detail::Numbers(numbers)) = &answer.outcome else {
+                        return Err(unexpected_answer(answer.outcome));
+                    };
+                    let &[is_granted, left, nearest] = &numbers[..] else {
+                        return Err(unexpected_answer(answer.outcome));
+                    };
+                    let rest = Remaining::with_end(left, nearest);
+                    if is_granted == 0 {
+                        return Ok(AttemptOutcome::Busy(rest));
+                    }
+                    let held = ids.into_iter().map(|id| {
+                        ExpirablePermitGuard::new(
+                            &engine,
+                            &spec,
+                            id,
+                            answer.sent,
+                            lease,
+                            is_renewed,
+                        )
+                    });
+                    let held = Vec::from_iter(held);
+                    if held.iter().all(|permit| !permit.has_expired()) {
+                        return Ok(AttemptOutcome::Granted(held, rest));
+                    }
+                    caller.set_reason(OUTDATED);
+                }
+            }
+        };
+        // Permits with an id are not handed off: each has an end of its own.
+        let given = |_| unreachable!("permits with ids are never handed off");
+        let wanted = Wanted::Ids(permits);
+        self.acquire_by(spec, wanted, deadline, try_once, given)
+            .await
+    }
+
+    /// Releases permits by their ids. Returns whether all were there and had not ended; otherwise
+    /// none is released.
+    pub(crate) async fn release_ids(
+        self: &Arc<Self>,
+        spec: &Arc<SyncSpec>,
+        ids: &[Id],
+    ) -> Result<bool, Error> {
+        let released =
+            self.run_release_of_permits(spec, |attempt| permit::release(spec, ids, attempt));
+        Ok(released.await?.is_some())
+    }
+
     /// Completes when permits are to be [renewed or lost](Self::renew_permits).
     pub(in super::super) async fn permits_due(&self) {
         self.synchronizers.permits.due().await;

@@ -1,0 +1,322 @@
+//! Requests of semaphores and latches: their repetition, and their end in the background.
+
+use std::sync::Arc;
+
+use tokio::time::{Instant, timeout_at};
+
+use super::{
+    super::{
+        CallError, Engine, Refusal, Request,
+        detach::{Caller, DetachOnDrop},
+        retry::{Retry, TRANSIENT_PAUSE},
+        runtime,
+    },
+    attempts::Ongoing,
+    waiters::Remaining,
+};
+use crate::{
+    durability::Durability,
+    error::Error,
+    wire::{
+        reply::{Detail, Outcome},
+        sync_spec::{Attempt, SyncSpec},
+    },
+};
+
+pub(super) const NO_ANSWER: &str =
+    "the server did not answer in time; the operation goes on in the background";
+pub(super) const NO_REPLY: &str = "the server did not answer in time";
+
+/// The answer to a request.
+pub(super) struct Answer {
+    pub(super) outcome: Outcome,
+    /// The time before the first sending that the server may have executed.
+    pub(super) sent: Instant,
+}
+
+/// A request that is completed once it has begun, whatever becomes of its task.
+struct Operation {
+    engine: Arc<Engine>,
+    spec: Arc<SyncSpec>,
+    request: Request,
+    /// Whether it releases permits. If the runtime's end takes its connection, nothing else would
+    /// release them.
+    gives_back: bool,
+    is_over: bool,
+    _ongoing: Ongoing,
+}
+
+impl Operation {
+    fn new(
+        engine: &Arc<Engine>,
+        spec: &Arc<SyncSpec>,
+        request: impl FnOnce(&Attempt) -> Request,
+    ) -> Self {
+        let ongoing = engine.synchronizers.attempts.begin();
+        Self {
+            engine: engine.clone(),
+            spec: spec.clone(),
+            request: request(&ongoing.attempt),
+            gives_back: false,
+            is_over: false,
+            _ongoing: ongoing,
+        }
+    }
+
+    fn giving_back(mut self) -> Self {
+        self.gives_back = true;
+        self
+    }
+
+    async fn run(mut self) -> Result<Outcome, Error> {
+        let (engine, spec) = (&self.engine, &self.spec);
+        let answered = engine.until_answered_or_given_up(spec, &self.request).await;
+        // The runtime may be ending, and the connection may have ended before this task. The drop
+        // then adds a final request.
+        self.is_over = !self.gives_back || answered != Err(Error::Closed);
+        match &answered {
+            Ok(Outcome::Done(Detail::Number(left))) if self.gives_back => {
+                let left = Remaining::plain(*left);
+                engine.synchronizers.record_answer(spec, left);
+            }
+            // The caller may have gone.
+            Err(error) if self.gives_back && self.is_over => engine.log_unreleased(spec, error),
+            _ => {}
+        }
+        answered
+    }
+}
+
+impl Drop for Operation {
+    fn drop(&mut self) {
+        if !self.is_over && !self.engine.add_final_request(self.request.clone()) {
+            self.engine.log_unreleased(&self.spec, &Error::Closed);
+        }
+    }
+}
+
+impl Engine {
+    /// Runs a request until it is answered, in the background if the caller goes. `request` gets an
+    /// attempt, by which the server recognises a repetition.
+    pub(crate) async fn run_operation(
+        self: &Arc<Self>,
+        spec: &Arc<SyncSpec>,
+        request: impl FnOnce(&Attempt) -> Request,
+    ) -> Result<Option<Detail>, Error> {
+        self.run_detached(spec, request, |operation| operation)
+            .await
+    }
+
+    /// As [`run_operation`](Self::run_operation), for a request that releases permits.
+    pub(super) async fn run_release_of_permits(
+        self: &Arc<Self>,
+        spec: &Arc<SyncSpec>,
+        request: impl FnOnce(&Attempt) -> Request,
+    ) -> Result<Option<Detail>, Error> {
+        self.run_detached(spec, request, Operation::giving_back)
+            .await
+    }
+
+    async fn run_detached(
+        self: &Arc<Self>,
+        spec: &Arc<SyncSpec>,
+        request: impl FnOnce(&Attempt) -> Request,
+        marked: impl FnOnce(Operation) -> Operation,
+    ) -> Result<Option<Detail>, Error> {
+        runtime::check()?;
+        self.check_open()?;
+        let operation = marked(Operation::new(self, spec, request));
+        let until = Instant::now() + self.config.command_wait;
+        match DetachOnDrop::always(self, until, operation.run()).await {
+            Some(Ok(Outcome::Done(detail))) => Ok(Some(detail)),
+            Some(Ok(_)) => Ok(None),
+            Some(Err(error)) => Err(error),
+            None => Err(self.no_answer(spec, NO_ANSWER)),
+        }
+    }
+
+    /// Runs a request that changes nothing the second time.
+    pub(crate) async fn run_query(
+        self: &Arc<Self>,
+        spec: &SyncSpec,
+        request: Request,
+    ) -> Result<Option<Detail>, Error> {
+        runtime::check()?;
+        self.check_open()?;
+        let answer = self.until_answered(spec, request, None);
+        let answer = timeout_at(Instant::now() + self.config.command_wait, answer).await;
+        match answer.map(|answer| answer.map(|answer| answer.outcome)) {
+            Ok(Ok(Outcome::Done(detail))) => Ok(Some(detail)),
+            Ok(Ok(_)) => Ok(None),
+            Ok(Err(error)) => Err(error),
+            Err(_) => Err(self.no_answer(spec, NO_REPLY)),
+        }
+    }
+
+    /// Queues the release of dropped permits.
+    pub(super) fn give_back_permits(
+        self: &Arc<Self>,
+        spec: &Arc<SyncSpec>,
+        request: impl FnOnce(&Attempt) -> Request,
+    ) {
+        let released = Operation::new(self, spec, request).giving_back().run();
+        // If there is no release task any more, the drop of the operation adds a final request.
+        let _: bool = self.jobs.push(async move { drop(released.await) });
+    }
+
+    fn log_unreleased(&self, spec: &SyncSpec, error: &Error) {
+        let name = &spec.name;
+        match self.lines.left.may_log() {
+            Some(suppressed) => {
+                tracing::warn!(%name, error = %error.in_full(), suppressed, "permits were not given back")
+            }
+            None => tracing::debug!(%name, error = %error.in_full(), "permits were not given back"),
+        }
+    }
+
+    pub(super) fn check_open(&self) -> Result<(), Error> {
+        match self.is_closed() {
+            true => Err(Error::Closed),
+            false => Ok(()),
+        }
+    }
+
+    /// Checks that the user may publish: otherwise the server would refuse the release of what is
+    /// acquired.
+    pub(super) async fn may_announce(&self, spec: &SyncSpec) -> Result<(), Error> {
+        let redis = self.batcher.redis();
+        let slot = redis.slot(&spec.key);
+        if let Some(asked) = redis.may_publish(slot, &spec.channel)
+            && !asked.await
+        {
+            let channel = String::from_utf8_lossy(&spec.channel);
+            return Err(Error::Redis {
+                message: format!(
+                    "NOPERM this user may not publish to {channel:?}: docs/operations.md lists the rights that it needs"
+                ),
+            });
+        }
+        Ok(())
+    }
+
+    /// Sends a request until it is answered. Before the first sending, a caller that has gone ends
+    /// it.
+    pub(super) async fn until_answered(
+        &self,
+        spec: &SyncSpec,
+        request: Request,
+        caller: Option<&Caller>,
+    ) -> Result<Answer, Error> {
+        let mut retry = Retry::default();
+        let mut first_sent = None;
+        loop {
+            let caller_before = caller.filter(|_| !retry.is_in_doubt());
+            if !retry.is_in_doubt() {
+                first_sent = None;
+            }
+            let (sent, answer) = self.send_when_ready(spec, &request, caller_before).await?;
+            let sent = *first_sent.get_or_insert(sent);
+            match answer {
+                Ok(outcome) => return Ok(Answer { outcome, sent }),
+                Err(error) => {
+                    let again = retry.again(&spec.name, error)?;
+                    caller
+                        .into_iter()
+                        .for_each(|caller| caller.set_reason(&again.reason));
+                    again.pause().await;
+                }
+            }
+        }
+    }
+
+    /// As [`until_answered`](Self::until_answered), for a request that must not be executed twice:
+    /// it is given up before the server forgets the attempt. A request that is not in doubt waits
+    /// for as long as the server cannot be reached, and for as long as an outage may take when the
+    /// server has no memory left.
+    async fn until_answered_or_given_up(
+        &self,
+        spec: &SyncSpec,
+        request: &Request,
+    ) -> Result<Outcome, Error> {
+        let longest = self.config.outage_wait;
+        let mut until = None;
+        let mut retry = Retry::default();
+        loop {
+            let asking = self.send_when_ready(spec, request, None);
+            let answer = match until {
+                None => asking.await?,
+                Some(until) => match timeout_at(until, asking).await {
+                    Ok(answer) => answer?,
+                    Err(_) => {
+                        let reason = "the connection broke, and the server forgets soon whether it executed the operation: check the count before a repetition";
+                        return Err(self.no_answer(spec, reason));
+                    }
+                },
+            };
+            match answer.1 {
+                Ok(outcome) => return Ok(outcome),
+                Err(CallError::Refused(Refusal::Failed { message })) if message.contains("OOM") => {
+                    let until = *until.get_or_insert_with(|| Instant::now() + longest);
+                    if Instant::now() >= until {
+                        return Err(Error::Redis { message });
+                    }
+                    tokio::time::sleep(TRANSIENT_PAUSE).await;
+                }
+                Err(error) => {
+                    let again = retry.again(&spec.name, error)?;
+                    if retry.is_in_doubt() {
+                        until.get_or_insert_with(|| Instant::now() + longest);
+                    }
+                    again.pause().await;
+                }
+            }
+        }
+    }
+
+    /// Sends a request once there is a connection, unless the caller has gone before. Returns the
+    /// time before the sending, and the answer.
+    async fn send_when_ready(
+        &self,
+        spec: &SyncSpec,
+        request: &Request,
+        caller: Option<&Caller>,
+    ) -> Result<(Instant, Result<Outcome, CallError>), Error> {
+        let redis = self.batcher.redis();
+        let slot = redis.slot(&spec.key);
+        if !redis.is_ready(slot, Durability::Local) {
+            let gone = async {
+                match caller {
+                    Some(caller) => caller.gone().await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = redis.ready(slot, Durability::Local) => {}
+                () = gone => {}
+                () = self.ended.cancelled() => return Err(Error::Closed),
+            }
+        }
+        if caller.is_some_and(Caller::is_gone) {
+            return Err(self.no_answer(spec, NO_ANSWER));
+        }
+        let sent = Instant::now();
+        let answer = self.batcher.run(request.clone(), Durability::Local).await;
+        let answer = answer.and_then(|answered| {
+            let outcome = answered.reply.outcome();
+            outcome.map_err(CallError::Refused)
+        });
+        Ok((sent, answer))
+    }
+
+    pub(super) fn no_answer(&self, spec: &SyncSpec, reason: impl Into<String>) -> Error {
+        let redis = self.batcher.redis();
+        let trouble = redis.trouble(redis.slot(&spec.key), Durability::Local);
+        Error::unavailable_by(reason, trouble)
+    }
+}
+
+pub(super) fn unexpected_answer(outcome: Outcome) -> Error {
+    Error::Redis {
+        message: format!("the script returned an unknown reply: {outcome:?}"),
+    }
+}
