@@ -27,6 +27,7 @@ mod server_text;
 mod sync;
 #[cfg(feature = "test-util")]
 pub mod test_util;
+mod timers;
 mod wire;
 
 pub use back_off::BackOff;

@@ -5,6 +5,9 @@
 //! its box moves to the release task, which polls it to completion and drops the output. The drop
 //! of a hold that was granted meanwhile releases it. An operation that ends normally spawns no
 //! task.
+//!
+//! The caller's runtime may end before the operation, and a timer of an ended runtime panics. An
+//! operation therefore uses the timers of [`timers`](crate::timers).
 
 use std::{
     future::poll_fn,

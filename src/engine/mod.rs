@@ -100,6 +100,7 @@ use crate::{
     rate_limit::RateLimit,
     redis::{self, Answered, Batcher, BoxFuture, CallError, Event, Events, Target},
     sync::lock,
+    timers,
     wire::{
         Inspection, Lease, LockProtocol, LockSpec, Presence, Refusal, Reply, Request,
         holders::{self, Holder, Waiter},
@@ -398,7 +399,7 @@ impl Engine {
             }
         };
         let limit = self.config.command_wait;
-        let answer = tokio::time::timeout(limit, answered).await;
+        let answer = timers::timeout(limit, answered).await;
         match answer.unwrap_or_else(|_| Err(self.timeout_error(spec, durability))) {
             // No connection has failed: the cause is the server's last transient error, if there
             // was one.

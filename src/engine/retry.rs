@@ -17,6 +17,7 @@ use std::{sync::Arc, time::Duration};
 use super::CallError;
 use crate::{
     error::{Cause, Error},
+    timers,
     wire::Refusal,
 };
 
@@ -83,7 +84,7 @@ impl Again {
     /// Pauses after a transient error.
     pub(super) async fn pause(&self) {
         if self.was_refused {
-            tokio::time::sleep(TRANSIENT_PAUSE).await;
+            timers::sleep(TRANSIENT_PAUSE).await;
         }
     }
 }

@@ -11,7 +11,7 @@ use super::{
     Answered, CallError, Redis,
     batch::{BatchKey, batch_key, call_all},
 };
-use crate::{durability::Durability, wire::Request};
+use crate::{durability::Durability, timers, wire::Request};
 
 /// The most operations of one call. More than in a batch: these operations have waited for each other anyway.
 const MOST_TOGETHER: usize = 128;
@@ -77,7 +77,7 @@ impl SendPermit {
             tokio::select! {
                 biased;
                 reply = &mut reply => return reply.unwrap_or(Err(CallError::Closed)),
-                () = tokio::time::sleep_until(latest) => bundle.flush_by(latest),
+                () = timers::sleep_until(latest) => bundle.flush_by(latest),
             }
         }
         reply.await.unwrap_or(Err(CallError::Closed))

@@ -12,7 +12,7 @@ use std::{pin::pin, sync::Arc};
 
 use bytes::Bytes;
 use futures_util::future::{join_all, try_join_all};
-use tokio::{sync::mpsc, time::timeout};
+use tokio::sync::mpsc;
 
 use super::{
     Answered, BoxFuture, CallError, Event, Events, HashSlot, Redis,
@@ -32,6 +32,7 @@ use crate::{
     config::ShardedPubSub,
     durability::Durability,
     error::{Cause, Error},
+    timers::timeout,
     wire::{
         Refusal, decimal,
         script::{Operation, Publishing, Script},

@@ -1,9 +1,9 @@
 //! Several runtimes: the client's runtime ends or is blocked while holders, waiters and guards live
-//! on other ones.
+//! on other ones, or a caller's runtime ends before the client's.
 
 use std::{
     pin::pin,
-    sync::mpsc,
+    sync::{Arc, mpsc},
     time::{Duration, Instant},
 };
 
@@ -14,6 +14,7 @@ use tokio::runtime::{Builder, Runtime};
 
 /// The limit for steps that take milliseconds.
 const SOON: Duration = Duration::from_secs(20);
+const HOUR: Duration = Duration::from_secs(3600);
 
 fn current_thread() -> Runtime {
     Builder::new_current_thread().enable_all().build().unwrap()
@@ -413,4 +414,66 @@ async fn calls_outside_of_a_runtime_name_the_missing_runtime_in_their_error() {
         assert!(error.to_string().contains("tokio runtime"), "{error}");
     }
     is_free(&server, "a").await;
+}
+
+/// A timer of the ended runtime would panic on the client's runtime, and end the operation there.
+#[tokio::test(flavor = "multi_thread")]
+async fn refused_releases_outlive_the_runtime_of_their_caller() {
+    let server = Server::start().await;
+    let demand = async |replicas| {
+        let demand = ["CONFIG", "SET", "min-replicas-to-write", replicas];
+        server.command::<()>(&demand).await;
+    };
+    let client = connect(&server.url()).await;
+    let guard = client.reentrant_lock("a").lock().await.unwrap();
+    let pool = client.semaphore("pool");
+    pool.try_set_permits(1).await.unwrap();
+    let permit = pool.acquire().await.unwrap();
+    demand("1").await;
+    server.reset_calls().await;
+    let caller = multi_thread();
+    caller.spawn(guard.unlock());
+    caller.spawn(permit.release());
+    eventually("both releases are refused", SOON, async || {
+        server.calls().await.get("evalsha") >= Some(&6)
+    })
+    .await;
+    // Each pauses before it is sent again.
+    end(caller).await;
+    demand("0").await;
+    is_free(&server, "a").await;
+    eventually("the permit is released", SOON, async || {
+        server.command::<String>(&["GET", "pool"]).await == "1"
+    })
+    .await;
+}
+
+/// As above, for the timer of an answer.
+#[tokio::test(flavor = "multi_thread")]
+async fn unanswered_extension_outlives_the_runtime_of_its_caller() {
+    let server = Server::start().await;
+    let config = Config::default().with_command_wait(SOON);
+    let client = LockClient::builder().url(server.url()).config(config);
+    let client = client.build().await.unwrap();
+    let guard = Arc::new(client.reentrant_lock("a").lock().await.unwrap());
+    server.pause();
+    let caller = multi_thread();
+    let (extended, (begin, begun)) = (guard.clone(), tokio::sync::oneshot::channel());
+    caller.spawn(async move {
+        let mut extending = pin!(extended.extend(HOUR));
+        let _ = begin.send(poll!(&mut extending).is_pending());
+        extending.await
+    });
+    assert!(begun.await.unwrap());
+    end(caller).await;
+    server.resume();
+    eventually("the hold is extended", SOON, async || {
+        guard.valid_until() > Instant::now() + HOUR / 2
+    })
+    .await;
+}
+
+async fn end(runtime: Runtime) {
+    let ended = tokio::task::spawn_blocking(move || drop(runtime));
+    ended.await.unwrap();
 }

@@ -17,6 +17,7 @@ use super::{
 use crate::{
     durability::Durability,
     error::Error,
+    timers,
     wire::{
         reply::{Detail, Outcome},
         sync_spec::{Attempt, SyncSpec},
@@ -245,7 +246,7 @@ impl Engine {
             let asking = self.send_when_ready(spec, request, None);
             let answer = match until {
                 None => asking.await?,
-                Some(until) => match timeout_at(until, asking).await {
+                Some(until) => match timers::timeout_at(until, asking).await {
                     Ok(answer) => answer?,
                     Err(_) => {
                         let reason = "the connection broke, and the server forgets soon whether it executed the operation: check the count before a repetition";
@@ -260,7 +261,7 @@ impl Engine {
                     if Instant::now() >= until {
                         return Err(Error::Redis { message });
                     }
-                    tokio::time::sleep(TRANSIENT_PAUSE).await;
+                    timers::sleep(TRANSIENT_PAUSE).await;
                 }
                 Err(error) => {
                     let again = retry.again(&spec.name, error)?;

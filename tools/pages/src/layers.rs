@@ -17,6 +17,7 @@ const LAYERS: [&[&str]; 6] = [
         "rate_limit",
         "server_text",
         "sync",
+        "timers",
     ],
     &["config"],
     &["wire"],
