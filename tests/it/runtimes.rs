@@ -10,7 +10,10 @@ use std::{
 use futures_util::poll;
 use redisson_lock::{Config, Error, LockClient, LostReason, Owner};
 use testbed::{Proxy, Server, eventually};
-use tokio::runtime::{Builder, Runtime};
+use tokio::{
+    runtime::{Builder, Handle, Runtime},
+    task::yield_now,
+};
 
 /// The limit for steps that take milliseconds.
 const SOON: Duration = Duration::from_secs(20);
@@ -476,4 +479,33 @@ async fn unanswered_extension_outlives_the_runtime_of_its_caller() {
 async fn end(runtime: Runtime) {
     let ended = tokio::task::spawn_blocking(move || drop(runtime));
     ended.await.unwrap();
+}
+
+/// The task of a token ends with its hold, and not with the lease.
+#[test]
+fn token_of_a_released_permit_leaves_no_task() {
+    let (home, caller) = (multi_thread(), current_thread());
+    let (_server, client) = home.block_on(server_and_client());
+    caller.block_on(async {
+        let pool = client.permit_expirable_semaphore("pool");
+        pool.try_set_permits(1).await.unwrap();
+        let permit = pool.acquire(HOUR).await.unwrap();
+        let token = permit.cancellation_token();
+        yield_now().await;
+        assert_eq!(tasks(), 1);
+        permit.release().await.unwrap();
+        eventually("the token's task ends", SOON, async || tasks() == 0).await;
+        assert!(!token.is_cancelled());
+    });
+}
+
+async fn server_and_client() -> (Server, LockClient) {
+    let server = Server::start().await;
+    let client = connect(&server.url()).await;
+    (server, client)
+}
+
+/// The number of tasks of the present runtime.
+fn tasks() -> usize {
+    Handle::current().metrics().num_alive_tasks()
 }

@@ -6,10 +6,13 @@
 use std::{
     future::pending,
     pin::pin,
-    sync::{Arc, OnceLock, Weak},
+    sync::{Arc, OnceLock},
 };
 
-use tokio::time::{Instant, sleep_until, timeout_at};
+use tokio::{
+    sync::Notify,
+    time::{Instant, sleep_until, timeout_at},
+};
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -51,6 +54,8 @@ struct Permit {
     lease: Option<Lease>,
     is_renewed: bool,
     validity: Mutex<Validity>,
+    /// Notified when the guard was released, dropped or leaked.
+    over: Notify,
     /// Cancelled at the loss. Made for the first holder that watches for it.
     lost: OnceLock<CancellationToken>,
 }
@@ -96,6 +101,11 @@ impl Validity {
     fn lost_reason(&self, now: Instant) -> Option<LostReason> {
         let is_past = self.until.is_some_and(|until| until <= now);
         self.lost.or(is_past.then_some(LostReason::Expired))
+    }
+
+    /// The end of the validity, for as long as there is a guard.
+    fn live_until(&self) -> Option<Instant> {
+        self.until.filter(|_| !self.is_over)
     }
 
     fn next_duty(&self) -> Option<Instant> {
@@ -177,6 +187,7 @@ impl ExpirablePermitGuard {
             lease: lease.cloned(),
             is_renewed,
             validity: Mutex::new(Validity::new(sent, lease, is_renewed)),
+            over: Notify::new(),
             lost: OnceLock::new(),
         });
         permits.watch(&permit);
@@ -238,18 +249,16 @@ impl ExpirablePermitGuard {
         if self.lost_reason().is_some() {
             token.cancel();
         } else if let Some(here) = elsewhere(self.engine.runtime()) {
-            here.spawn(cancel_at_the_end(
-                Arc::downgrade(&self.permit),
-                token.clone(),
-            ));
+            here.spawn(cancel_at_the_end(self.permit.clone(), token.clone()));
         }
         token
     }
 
-    /// Ends the renewal of the permit.
+    /// Ends the renewal of the permit, and the tasks of its tokens.
     fn end(&mut self) {
         self.is_armed = false;
         self.permit.validity().is_over = true;
+        self.permit.over.notify_waiters();
         self.engine.synchronizers.permits.watch(&self.permit);
     }
 
@@ -279,15 +288,19 @@ impl Drop for ExpirablePermitGuard {
     }
 }
 
-/// Cancels `token` when the clock ends the permit, as long as there is one.
-async fn cancel_at_the_end(permit: Weak<Permit>, token: CancellationToken) {
-    let next = || permit.upgrade()?.validity().until;
-    while let Some(until) = next() {
-        if timeout_at(until, token.cancelled()).await.is_ok() {
+/// Cancels `token` when the clock ends the permit, unless its guard ends before.
+async fn cancel_at_the_end(permit: Arc<Permit>, token: CancellationToken) {
+    loop {
+        // Registered before the validity is read: an end in between is not missed.
+        let over = permit.over.notified();
+        let Some(until) = permit.validity().live_until() else {
+            return;
+        };
+        let ended = timeout_at(until, token.run_until_cancelled(over)).await;
+        if ended.is_ok() {
             return;
         }
-        let lost = |permit: Arc<Permit>| permit.validity().lost_reason(Instant::now());
-        if permit.upgrade().and_then(lost).is_some() {
+        if permit.validity().lost_reason(Instant::now()).is_some() {
             return token.cancel();
         }
     }
