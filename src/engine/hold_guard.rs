@@ -3,8 +3,16 @@
 use std::sync::Arc;
 
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
-use super::{Engine, dropped::PendingRelease, hold_set::HoldId, runtime, tenure::Tenure};
+use super::{
+    Engine,
+    dropped::PendingRelease,
+    hold_set::HoldId,
+    loss::{cancel_at_the_end, elsewhere},
+    runtime,
+    tenure::Tenure,
+};
 use crate::{error::Error, owner::Owner, redis::SendPermit, wire::Released};
 
 /// Where the error of a release goes. A loss has a log line of its own.
@@ -58,6 +66,18 @@ impl HoldGuard {
 
     pub(crate) fn owner(&self) -> Owner {
         self.tenure.owner_of(self.id)
+    }
+
+    /// Returns a token that the loss of the hold cancels.
+    pub(crate) fn token(&self) -> CancellationToken {
+        let token = self.tenure.token().child_token();
+        if let Some(here) = elsewhere(self.engine.runtime())
+            && let Some(ended) = self.tenure.hold_ended(self.id)
+        {
+            let lost = cancel_at_the_end(Arc::downgrade(&self.tenure), token.clone());
+            here.spawn(async move { ended.run_until_cancelled(lost).await });
+        }
+        token
     }
 
     /// Hands the hold to another task of the client, or leaves it to the readers that share its

@@ -12,7 +12,7 @@ use std::{collections::BTreeSet, time::Duration};
 use smallvec::SmallVec;
 use tokio::time::Instant;
 
-use super::request::Then;
+use super::{loss::HoldSignals, request::Then};
 use crate::{error::LostReason, owner::Owner, wire::Lease};
 
 /// Age of the server's last answer from which on a reader that leaves has the client verify the
@@ -50,6 +50,8 @@ struct Hold {
     /// would.
     server_until: Instant,
     phase: Phase,
+    /// Made for the first task that watches the hold; most holds have none.
+    signals: Option<Box<HoldSignals>>,
 }
 
 impl Hold {
@@ -173,6 +175,7 @@ impl HoldSet {
             until,
             server_until: sent + lease.duration,
             phase: Phase::Guarded,
+            signals: None,
         });
         self.valid_until = self.valid_until.max(until);
         if watched {
@@ -211,6 +214,7 @@ impl HoldSet {
             owner,
             lease: alike.lease.clone(),
             phase: Phase::Guarded,
+            signals: None,
             ..*alike
         };
         self.holds.push(hold);
@@ -290,6 +294,7 @@ impl HoldSet {
         for hold in &mut next.holds {
             (hold.id, hold.owner) = (passed, owner);
             hold.phase = Phase::Guarded;
+            hold.signals = None;
         }
         Some((next, passed))
     }
@@ -324,6 +329,12 @@ impl HoldSet {
     pub(super) fn owner_of(&self, id: HoldId) -> Option<Owner> {
         let hold = self.holds.iter().find(|hold| hold.id == id);
         hold.map(|hold| hold.owner)
+    }
+
+    /// The signals of `id` for tasks that watch it.
+    pub(super) fn signals(&mut self, id: HoldId) -> Option<&HoldSignals> {
+        let hold = self.holds.iter_mut().find(|hold| hold.id == id)?;
+        Some(hold.signals.get_or_insert_default())
     }
 
     /// The owners, each once.

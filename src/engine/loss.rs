@@ -21,6 +21,25 @@ use tokio_util::sync::CancellationToken;
 use super::Tenure;
 use crate::error::LostReason;
 
+/// The signal for tasks that watch one hold.
+#[derive(Debug, Default)]
+pub(super) struct HoldSignals {
+    ended: CancellationToken,
+}
+
+impl HoldSignals {
+    /// A token that is cancelled at the end of the hold.
+    pub(super) fn ended(&self) -> CancellationToken {
+        self.ended.clone()
+    }
+}
+
+impl Drop for HoldSignals {
+    fn drop(&mut self) {
+        self.ended.cancel();
+    }
+}
+
 /// The current runtime, if it is not the `client`'s. There, the watchdog reports every loss in
 /// time, unless that runtime is blocked. Another runtime needs a timer of its own.
 pub(crate) fn elsewhere(client: &Handle) -> Option<Handle> {

@@ -83,9 +83,7 @@ use uuid::Uuid;
 
 pub(crate) use group::{Group, HeldMember, Member, release_all, send_permits, valid_until};
 pub(crate) use hold_guard::{HoldGuard, OnFailure};
-pub(crate) use loss::{
-    cancel_at_the_end, cancel_at_the_loss_of_group, elsewhere, loss_of, loss_of_group, lost_reason,
-};
+pub(crate) use loss::{cancel_at_the_loss_of_group, loss_of, loss_of_group, lost_reason};
 pub(crate) use request::{AcquireOptions, AcquireRequest, Deadline, Subject, Then};
 pub(crate) use synchronizers::{ExpirablePermitGuard, PermitGuard};
 pub(crate) use tenure::Tenure;

@@ -21,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     hold_set::{Duty, HoldId, HoldSet, Phase},
     local_lock::Current,
+    loss::HoldSignals,
     owners::{LocalRef, OwnerEntry, OwnerEntryRef, Reading},
     readers::ReadersRef,
     request::{AcquireRequest, Then},
@@ -573,6 +574,11 @@ impl Tenure {
             token.cancel();
         }
         token
+    }
+
+    /// Returns a token that is cancelled at the end of `id`; `None` after it.
+    pub(super) fn hold_ended(&self, id: HoldId) -> Option<CancellationToken> {
+        self.hold_set().signals(id).map(HoldSignals::ended)
     }
 
     /// Completes at the next release that shortens the validity.

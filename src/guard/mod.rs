@@ -3,7 +3,7 @@
 mod body;
 mod multi_guard;
 
-use std::{fmt, marker::PhantomData, sync::Arc, time::Duration};
+use std::{fmt, marker::PhantomData, time::Duration};
 
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -13,7 +13,7 @@ pub use multi_guard::MultiGuard;
 pub(crate) use multi_guard::summed_up;
 
 use crate::{
-    engine::{EngineHandle, HoldGuard, OnFailure, Then, cancel_at_the_end, elsewhere, loss_of},
+    engine::{EngineHandle, HoldGuard, OnFailure, Then, loss_of},
     error::{Error, LostReason},
     owner::Owner,
     wire::{Dyn, Kind, Lease, Released, fenced::Fenced},
@@ -151,11 +151,7 @@ impl<K: Kind> Guard<K> {
 
     /// Returns a token that the loss of the hold cancels, to stop other tasks. Cancelling it yourself does not affect the guard.
     pub fn cancellation_token(&self) -> CancellationToken {
-        let (tenure, token) = (self.hold.tenure(), self.hold.tenure().token().child_token());
-        if let Some(here) = elsewhere(self.engine.runtime()) {
-            here.spawn(cancel_at_the_end(Arc::downgrade(tenure), token.clone()));
-        }
-        token
+        self.hold.token()
     }
 
     /// Returns the end of this hold's validity if no further renewal succeeds. A renewal moves it forward. The release of an

@@ -483,6 +483,22 @@ async fn end(runtime: Runtime) {
 
 /// The task of a token ends with its hold, and not with the lease.
 #[test]
+fn token_of_a_released_guard_leaves_no_task() {
+    let (home, caller) = (multi_thread(), current_thread());
+    let (_server, client) = home.block_on(server_and_client());
+    caller.block_on(async {
+        let lock = client.reentrant_lock("a").with_lease(HOUR);
+        let guard = lock.lock().await.unwrap();
+        let token = guard.cancellation_token();
+        yield_now().await;
+        assert_eq!(tasks(), 1);
+        guard.unlock().await.unwrap();
+        eventually("the token's task ends", SOON, async || tasks() == 0).await;
+        assert!(!token.is_cancelled());
+    });
+}
+
+#[test]
 fn token_of_a_released_permit_leaves_no_task() {
     let (home, caller) = (multi_thread(), current_thread());
     let (_server, client) = home.block_on(server_and_client());
