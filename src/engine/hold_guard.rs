@@ -68,12 +68,11 @@ impl HoldGuard {
         self.tenure.owner_of(self.id)
     }
 
-    /// Returns a token that the loss of the hold cancels.
+    /// Returns a token that is cancelled if the hold is lost before its release.
     pub(crate) fn token(&self) -> CancellationToken {
-        let token = self.tenure.token().child_token();
-        if let Some(here) = elsewhere(self.engine.runtime())
-            && let Some(ended) = self.tenure.hold_ended(self.id)
-        {
+        let (lost, ended) = self.tenure.hold_tokens(self.id);
+        let token = lost.child_token();
+        if let Some(here) = elsewhere(self.engine.runtime()) {
             let lost = cancel_at_the_end(Arc::downgrade(&self.tenure), token.clone());
             here.spawn(async move { ended.run_until_cancelled(lost).await });
         }

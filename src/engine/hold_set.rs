@@ -11,6 +11,7 @@ use std::{collections::BTreeSet, time::Duration};
 
 use smallvec::SmallVec;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use super::{loss::HoldSignals, request::Then};
 use crate::{error::LostReason, owner::Owner, wire::Lease};
@@ -335,6 +336,12 @@ impl HoldSet {
     pub(super) fn signals(&mut self, id: HoldId) -> Option<&HoldSignals> {
         let hold = self.holds.iter_mut().find(|hold| hold.id == id)?;
         Some(hold.signals.get_or_insert_default())
+    }
+
+    /// The tokens of all holds that tasks watch, to be cancelled at the loss.
+    pub(super) fn loss_tokens(&self) -> Vec<CancellationToken> {
+        let signals = self.holds.iter().filter_map(|hold| hold.signals.as_ref());
+        signals.map(|signals| signals.lost()).collect()
     }
 
     /// The owners, each once.

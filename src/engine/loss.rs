@@ -21,14 +21,20 @@ use tokio_util::sync::CancellationToken;
 use super::Tenure;
 use crate::error::LostReason;
 
-/// The signal for tasks that watch one hold.
+/// The signals for tasks that watch one hold.
 #[derive(Debug, Default)]
 pub(super) struct HoldSignals {
+    lost: CancellationToken,
     ended: CancellationToken,
 }
 
 impl HoldSignals {
-    /// A token that is cancelled at the end of the hold.
+    /// A token that is cancelled at the loss of the hold.
+    pub(super) fn lost(&self) -> CancellationToken {
+        self.lost.clone()
+    }
+
+    /// A token that is cancelled at the end of the hold, by a release or otherwise.
     pub(super) fn ended(&self) -> CancellationToken {
         self.ended.clone()
     }

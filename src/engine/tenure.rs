@@ -555,11 +555,15 @@ impl Tenure {
             return false;
         }
         hold_set.reported_loss = Some(reason);
+        let tokens = hold_set.loss_tokens();
         drop(hold_set);
         self.telemetry.end(End::Lost(reason.into()));
         self.leave_local_lock();
         if let Some(signals) = &*lock(&self.loss_signals) {
             signals.token.cancel();
+        }
+        for token in tokens {
+            token.cancel();
         }
         true
     }
@@ -576,9 +580,18 @@ impl Tenure {
         token
     }
 
-    /// Returns a token that is cancelled at the end of `id`; `None` after it.
-    pub(super) fn hold_ended(&self, id: HoldId) -> Option<CancellationToken> {
-        self.hold_set().signals(id).map(HoldSignals::ended)
+    /// Returns two tokens: one is cancelled if `id` is lost before its release, and the other at the
+    /// end of `id`.
+    pub(super) fn hold_tokens(&self, id: HoldId) -> (CancellationToken, CancellationToken) {
+        let mut hold_set = self.hold_set();
+        let is_lost = hold_set.reported_loss.is_some();
+        let tokens = |signals: &HoldSignals| (signals.lost(), signals.ended());
+        let (lost, ended) = hold_set.signals(id).map(tokens).unwrap_or_default();
+        drop(hold_set);
+        if is_lost {
+            lost.cancel();
+        }
+        (lost, ended)
     }
 
     /// Completes at the next release that shortens the validity.

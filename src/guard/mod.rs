@@ -149,7 +149,8 @@ impl<K: Kind> Guard<K> {
         self.lost_reason().is_some()
     }
 
-    /// Returns a token that the loss of the hold cancels, to stop other tasks. Cancelling it yourself does not affect the guard.
+    /// Returns a token that the loss of the hold cancels, to stop other tasks. After a release, a loss of the owner's other holds
+    /// does not cancel it. Cancelling it yourself does not affect the guard.
     pub fn cancellation_token(&self) -> CancellationToken {
         self.hold.token()
     }

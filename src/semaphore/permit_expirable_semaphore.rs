@@ -593,7 +593,8 @@ impl ExpirablePermit {
         self.held.lost_reason().is_some()
     }
 
-    /// A token that is cancelled when the permit is lost, to stop other tasks. Cancelling it does not harm the permit.
+    /// A token that is cancelled when the permit is lost, to stop other tasks. Cancelling it does not harm the permit. The
+    /// close of the client cancels it even after a release.
     pub fn cancellation_token(&self) -> CancellationToken {
         self.held.token()
     }

@@ -216,3 +216,35 @@ async fn a_server_shows_which_client_a_connection_is_of() {
         assert!(matches!(error, Error::Config { .. }), "{error}");
     }
 }
+
+/// The loss of a tenure concerns only the holds that it still has.
+#[tokio::test]
+async fn token_of_a_released_hold_is_not_cancelled_by_a_later_loss() {
+    let server = Server::start().await;
+    for own_runtime in [false, true] {
+        // The readers share one tenure.
+        let config = Config::default().with_local_hand_off(SOON);
+        let client = LockClient::builder().url(server.url()).config(config);
+        let client = client.own_runtime(own_runtime).build().await.unwrap();
+        let lock = client.reentrant_lock("a");
+        let outer = lock.lock().await.unwrap();
+        let inner = lock.lock().await.unwrap();
+        let reads = client.read_write_lock("b");
+        let reader = |owner: &Owner| reads.read().owned_by(owner);
+        let first = reader(&Owner::new()).lock().await.unwrap();
+        let second = reader(&Owner::new()).lock().await.unwrap();
+        let released = [inner.cancellation_token(), first.cancellation_token()];
+        let lost = [outer.cancellation_token(), second.cancellation_token()];
+        inner.unlock().await.unwrap();
+        first.unlock().await.unwrap();
+
+        lock.force_unlock().await.unwrap();
+        reads.read().force_unlock().await.unwrap();
+        eventually("the other tokens are cancelled", SOON, async || {
+            lost.iter().all(|token| token.is_cancelled())
+        })
+        .await;
+        assert!(!released.iter().any(|token| token.is_cancelled()));
+        assert!(outer.is_lost() && second.is_lost());
+    }
+}
