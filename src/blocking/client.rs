@@ -123,12 +123,12 @@ impl LockClient {
 
     /// All of the reentrant locks `names`, or none: see [`crate::LockClient::multi_lock`].
     pub fn multi_lock(&self, names: impl IntoIterator<Item = impl Into<String>>) -> MultiLock {
-        MultiLock::new(self.0.multi_lock(names), self.0.engine.runtime().clone())
+        self.0.multi_lock(names).into()
     }
 
     /// A majority of the reentrant locks `names`: see [`crate::LockClient::red_lock`].
     pub fn red_lock(&self, names: impl IntoIterator<Item = impl Into<String>>) -> RedLock {
-        RedLock::new(self.0.red_lock(names), self.0.engine.runtime().clone())
+        self.0.red_lock(names).into()
     }
 
     /// The valid holds of this client: see [`crate::LockClient::holds`].

@@ -1,7 +1,8 @@
 //! One leader among many processes, for blocking code.
 
-use std::time::Instant;
+use std::{iter, time::Instant};
 
+use futures_util::StreamExt;
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
@@ -51,6 +52,15 @@ impl Election {
     /// As [`crate::Election::leader`].
     pub fn leader(&self) -> Result<Option<Leader>, Error> {
         wait_for(&self.runtime, self.election.leader())
+    }
+
+    /// Returns an iterator over the leader, now and after each change: see [`crate::Election::observe`]. `next` blocks until the
+    /// leader changes, and never returns `None`.
+    pub fn observe(
+        &self,
+    ) -> impl Iterator<Item = Result<Option<Leader>, Error>> + Send + Unpin + 'static {
+        let (mut leaders, runtime) = (self.election.observe(), self.runtime.clone());
+        iter::from_fn(move || wait_for(&runtime, leaders.next()))
     }
 
     /// The name of the election, and of its lock: see [`crate::Election::name`].

@@ -6,23 +6,43 @@ use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
 use super::{give_back, wait_for};
-use crate::{All, Error, LostReason, Majority, Owner, Quorum, Released, guard::release_after};
+use crate::{
+    All, AnyLock, Error, LostReason, Majority, Owner, Quorum, Released, guard::release_after,
+};
 
-/// All of several locks, or none.
+/// All of several locks, or none: see [`crate::MultiLock`].
 pub type MultiLock = GroupLock<All>;
-/// A majority of several locks.
+/// A majority of several locks, on servers that fail independently: see [`crate::RedLock`] and [`RedLock::of`](GroupLock::of).
 pub type RedLock = GroupLock<Majority>;
 
 /// A handle to several locks as one, for blocking code: see [`crate::GroupLock`].
 #[derive(Debug, Clone)]
-pub struct GroupLock<Q: Quorum> {
-    group: crate::GroupLock<Q>,
-    runtime: Handle,
+pub struct GroupLock<Q: Quorum>(crate::GroupLock<Q>);
+
+impl<Q: Quorum> From<crate::GroupLock<Q>> for GroupLock<Q> {
+    fn from(group: crate::GroupLock<Q>) -> Self {
+        Self(group)
+    }
 }
 
 impl<Q: Quorum> GroupLock<Q> {
-    pub(super) fn new(group: crate::GroupLock<Q>, runtime: Handle) -> Self {
-        Self { group, runtime }
+    /// The group of `locks`, of any kinds and clients, blocking or not: see [`crate::GroupLock::of`].
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(clients: [redisson_lock::blocking::LockClient; 3]) -> Result<(), redisson_lock::Error> {
+    /// use redisson_lock::blocking::RedLock;
+    ///
+    /// // Each client has a server of its own.
+    /// let lock = RedLock::of(clients.map(|client| client.reentrant_lock("order:42")));
+    /// let guard = lock.lock()?;
+    /// guard.unlock()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn of(locks: impl IntoIterator<Item = impl Into<AnyLock>>) -> Self {
+        Self(crate::GroupLock::of(locks))
     }
 
     /// Acquires the locks, and waits for them without a limit: see [`crate::GroupLock::lock`].
@@ -32,7 +52,7 @@ impl<Q: Quorum> GroupLock<Q> {
     /// As [`crate::GroupLock::lock`].
     pub fn lock(&self) -> Result<MultiGuard, Error> {
         let guard = self.wait(async |group| group.lock().await)?;
-        Ok(self.guard(guard))
+        Ok(MultiGuard::new(guard))
     }
 
     /// Acquires the locks if they are free, or held by this thread already: see [`crate::GroupLock::try_lock`].
@@ -42,7 +62,7 @@ impl<Q: Quorum> GroupLock<Q> {
     /// As [`crate::GroupLock::try_lock`].
     pub fn try_lock(&self) -> Result<Option<MultiGuard>, Error> {
         let taken = self.wait(async |group| group.try_lock().await)?;
-        Ok(taken.map(|guard| self.guard(guard)))
+        Ok(taken.map(MultiGuard::new))
     }
 
     /// Acquires the locks, and waits for them no longer than `wait`: see [`crate::GroupLock::try_lock_for`].
@@ -52,7 +72,7 @@ impl<Q: Quorum> GroupLock<Q> {
     /// As [`crate::GroupLock::try_lock_for`].
     pub fn try_lock_for(&self, wait: Duration) -> Result<Option<MultiGuard>, Error> {
         let taken = self.wait(async |group| group.try_lock_for(wait).await)?;
-        Ok(taken.map(|guard| self.guard(guard)))
+        Ok(taken.map(MultiGuard::new))
     }
 
     /// Acquires the locks, runs `body` and releases the locks: see [`Lock::run`](super::Lock::run).
@@ -63,7 +83,8 @@ impl<Q: Quorum> GroupLock<Q> {
     pub fn run<T: Send + 'static>(&self, body: impl FnOnce(&MultiGuard) -> T) -> Result<T, Error> {
         let mut guard = self.lock()?;
         let result = body(&guard);
-        wait_for(&self.runtime, release_after(guard.take(), result))
+        let held = guard.take();
+        wait_for(&guard.runtime, release_after(held, result))
     }
 
     /// Releases the latest hold of this thread that has no guard: see [`crate::GroupLock::unlock`].
@@ -78,29 +99,22 @@ impl<Q: Quorum> GroupLock<Q> {
     /// The same locks, held for a fixed `lease` and not renewed: see [`crate::GroupLock::with_lease`].
     #[must_use = "it is another handle; this one keeps its lease"]
     pub fn with_lease(&self, lease: Duration) -> Self {
-        Self::new(self.group.with_lease(lease), self.runtime.clone())
+        Self(self.0.with_lease(lease))
     }
 
     /// The same locks, for `owner` instead of the current thread: see [`crate::GroupLock::owned_by`].
     #[must_use = "it is another handle; this one keeps its owner"]
     pub fn owned_by(&self, owner: &Owner) -> Self {
-        Self::new(self.group.owned_by(owner), self.runtime.clone())
-    }
-
-    fn guard(&self, guard: crate::MultiGuard) -> MultiGuard {
-        MultiGuard {
-            guard: Some(guard),
-            runtime: self.runtime.clone(),
-        }
+        Self(self.0.owned_by(owner))
     }
 
     fn wait<T>(
         &self,
         operation: impl AsyncFnOnce(&crate::GroupLock<Q>) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        let owner = self.group.owner.unwrap_or_else(Owner::of_thread);
-        let group = self.group.owned_by(&owner);
-        wait_for(&self.runtime, operation(&group))
+        let owner = self.0.owner.unwrap_or_else(Owner::of_thread);
+        let group = self.0.owned_by(&owner);
+        wait_for(group.runtime()?, operation(&group))
     }
 }
 
@@ -113,6 +127,14 @@ pub struct MultiGuard {
 }
 
 impl MultiGuard {
+    fn new(guard: crate::MultiGuard) -> Self {
+        let runtime = guard.runtime().clone();
+        Self {
+            guard: Some(guard),
+            runtime,
+        }
+    }
+
     /// Releases every lock: see [`crate::MultiGuard::unlock`].
     ///
     /// # Errors

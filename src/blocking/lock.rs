@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use super::{Guard, wait_for};
 use crate::{
-    BackOff, Durability, Error, Fair, Fenced, Holder, Kind, NonReentrant, NonReentrantFair, Owner,
-    Queued, Read, Reentrant, Released, Simple, Spin, Waiter, Write, kind::Dyn,
+    AnyLock, BackOff, Durability, Error, Fair, Fenced, Holder, Kind, NonReentrant,
+    NonReentrantFair, Owner, Queued, Read, Reentrant, Released, Simple, Spin, Waiter, Write,
+    kind::Dyn,
 };
 
 /// The plain reentrant lock.
@@ -35,6 +36,18 @@ pub struct Lock<K: Kind>(crate::Lock<K>);
 impl<K: Kind> From<crate::Lock<K>> for Lock<K> {
     fn from(lock: crate::Lock<K>) -> Self {
         Self(lock)
+    }
+}
+
+impl<K: Kind> From<Lock<K>> for AnyLock {
+    fn from(lock: Lock<K>) -> Self {
+        lock.0.into()
+    }
+}
+
+impl<K: Kind> From<&Lock<K>> for AnyLock {
+    fn from(lock: &Lock<K>) -> Self {
+        (&lock.0).into()
     }
 }
 

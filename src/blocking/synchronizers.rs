@@ -231,6 +231,11 @@ impl Permit {
     pub fn permits(&self) -> u32 {
         self.0.as_ref().map_or(0, crate::Permit::permits)
     }
+
+    /// The name of the semaphore.
+    pub fn name(&self) -> &str {
+        self.0.as_ref().map_or("", crate::Permit::name)
+    }
 }
 
 impl Drop for Permit {
@@ -297,6 +302,11 @@ impl ExpirablePermit {
     /// Until when the permit may be relied upon: see [`crate::ExpirablePermit::valid_until`].
     pub fn valid_until(&self) -> Option<Instant> {
         self.0.as_ref()?.valid_until()
+    }
+
+    /// The name of the semaphore.
+    pub fn name(&self) -> &str {
+        self.permit().name()
     }
 }
 

@@ -481,12 +481,10 @@ pub(crate) async fn release_all(
     );
     let releases = parts.into_iter().zip(send_permits).map(|(part, permit)| {
         let HeldMember { hold, engine, .. } = part;
-        async move {
-            let released = hold.release_from(permit, on_failure).await;
-            drop(engine);
-            released
-        }
+        (engine, hold.release_from(permit, on_failure))
     });
+    // A blocking caller uses the timers of one client's runtime, which ends with the last of these.
+    let (_engines, releases): (Vec<_>, Vec<_>) = releases.unzip();
     join_all(releases).await
 }
 

@@ -148,7 +148,7 @@ impl MultiGuard {
             let token = CancellationToken::new();
             let lost = cancel_at_the_loss_of_group(&self.tenures(), self.need, token.clone());
             let ended = self.ended.clone();
-            let here = Handle::try_current().unwrap_or_else(|_| self.parts[0].runtime().clone());
+            let here = Handle::try_current().unwrap_or_else(|_| self.runtime().clone());
             here.spawn(async move { ended.run_until_cancelled(lost).await });
             token
         });
@@ -251,6 +251,11 @@ impl MultiGuard {
         for part in self.parts {
             part.hold.leak();
         }
+    }
+
+    /// The runtime of one of the clients.
+    pub(crate) fn runtime(&self) -> &Handle {
+        self.parts[0].runtime()
     }
 
     fn tenures(&self) -> Vec<Arc<Tenure>> {

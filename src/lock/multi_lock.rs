@@ -379,9 +379,7 @@ impl<Q: Quorum> GroupLock<Q> {
     }
 
     fn members(&self, owner: Owner) -> Result<Vec<Member>, Error> {
-        if self.members.is_empty() {
-            return Err(Error::config("a group needs at least one lock"));
-        }
+        self.first()?;
         for (index, lock) in self.members.iter().enumerate() {
             let name = &lock.spec()?.name;
             if let Some(other) = same_in_redis(&self.members[..index], lock).next() {
@@ -402,6 +400,17 @@ impl<Q: Quorum> GroupLock<Q> {
             })
         };
         self.members.iter().map(member).collect()
+    }
+
+    fn first(&self) -> Result<&AnyLock, Error> {
+        let none = || Error::config("a group needs at least one lock");
+        self.members.first().ok_or_else(none)
+    }
+
+    /// The runtime of one of the clients.
+    #[cfg(feature = "blocking")]
+    pub(crate) fn runtime(&self) -> Result<&tokio::runtime::Handle, Error> {
+        Ok(self.first()?.engine.runtime())
     }
 
     fn owner(&self) -> Owner {

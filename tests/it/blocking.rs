@@ -10,8 +10,8 @@ use std::{
 };
 
 use redisson_lock::{
-    Config, Error, LostReason, Owner, Reentrant, Released,
-    blocking::{Guard, LockClient, MultiGuard},
+    AnyLock, Config, Error, LostReason, Owner, Reentrant, Released,
+    blocking::{Guard, LockClient, MultiGuard, MultiLock, RedLock},
 };
 use testbed::{Server, eventually};
 
@@ -326,7 +326,15 @@ async fn one_thread_leads_at_a_time() {
         ));
         assert!(token.is_cancelled());
         drop(next);
-        drop(ours.campaign("three").unwrap());
+        let mut seen = ours.observe().map(|leader| leader.unwrap());
+        assert_eq!(seen.next(), Some(None));
+        let third = ours.campaign("three").unwrap();
+        let observed = seen.next().flatten().unwrap();
+        assert_eq!(
+            (&*observed.identity, observed.token),
+            ("three", third.token())
+        );
+        drop(third);
         assert_eq!(ours.leader(), Ok(None), "a dropped term has ended");
     })
     .await;
@@ -347,6 +355,65 @@ async fn unlock_each_reports_each_release() {
         assert_eq!(each, [("a", &released), ("b", &released)]);
     })
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_group_has_locks_of_several_servers() {
+    let servers = [
+        Server::start().await,
+        Server::start().await,
+        Server::start().await,
+    ];
+    let urls = servers.each_ref().map(Server::url);
+    plainly(move || {
+        let connect = || urls.each_ref().map(|url| LockClient::connect(url).unwrap());
+        let (ours, theirs) = (connect(), connect());
+        let of = |clients: &[LockClient]| {
+            RedLock::of(clients.iter().map(|client| client.reentrant_lock("a")))
+        };
+        let guard = of(&ours).lock().unwrap();
+        for client in &theirs {
+            assert_eq!(client.reentrant_lock("a").is_locked(), Ok(true));
+        }
+        assert!(of(&theirs).try_lock().unwrap().is_none());
+        assert_eq!(of(&ours[..2]).run(|_| 7), Ok(7), "the thread re-enters");
+        assert_eq!(guard.unlock(), Ok(Released::Fully));
+        // One of three is missing.
+        let held = ours[0].reentrant_lock("a").lock().unwrap();
+        let majority = of(&theirs).try_lock().unwrap().unwrap();
+        assert_eq!(majority.names().count(), 2);
+        drop(majority);
+        let read = theirs[1].read_write_lock("b");
+        let (first, second) = (theirs[0].reentrant_lock("a"), read.read());
+        let all = MultiLock::of([AnyLock::from(&first), AnyLock::from(second)]);
+        assert!(all.try_lock().unwrap().is_none());
+        drop(held);
+        let asynchronous = redisson_lock::MultiLock::of([first]);
+        drop(all.lock().unwrap());
+        MultiLock::from(asynchronous).lock().unwrap().leak();
+        let of_thread = theirs[0].reentrant_lock("a").unlock();
+        assert_eq!(of_thread, Ok(Released::Fully));
+        let empty = MultiLock::of([] as [AnyLock; 0]).lock().unwrap_err();
+        assert!(matches!(empty, Error::Config { .. }), "{empty:?}");
+    })
+    .await;
+}
+
+/// A call uses the timers of one client's runtime, which ends with the client's last handle: the guard keeps each handle until
+/// all locks are released.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_guard_of_a_group_is_the_last_user_of_its_clients() {
+    let (quick, slow) = (Server::start().await, Server::start().await);
+    let urls = [quick.url(), slow.url()];
+    let guard = plainly(move || {
+        let clients = urls.map(|url| LockClient::connect(url).unwrap());
+        let locks = clients.map(|client| client.reentrant_lock("a"));
+        MultiLock::of(locks).lock().unwrap()
+    })
+    .await;
+    let pause = ["CLIENT", "PAUSE", "1500", "WRITE"];
+    slow.command::<()>(&pause).await;
+    assert_eq!(plainly(|| guard.unlock()).await, Ok(Released::Fully));
 }
 
 /// A waiter on a thread ends with the client, whose runtime must not end before the waiter's
@@ -495,6 +562,7 @@ async fn threads_share_permits_and_wait_for_latches() {
                 scope.spawn(|| {
                     for _ in 0..10 {
                         let permit = pool.acquire().unwrap();
+                        assert_eq!(permit.name(), "pool");
                         most.fetch_max(inside.fetch_add(1, SeqCst) + 1, SeqCst);
                         thread::yield_now();
                         inside.fetch_sub(1, SeqCst);
@@ -519,6 +587,7 @@ async fn threads_share_permits_and_wait_for_latches() {
         let ends = client.permit_expirable_semaphore("ends");
         ends.set_permits(1).unwrap();
         let permit = ends.acquire(SOON).unwrap();
+        assert_eq!(permit.name(), "ends");
         assert!(ends.try_acquire(SOON).unwrap().is_none());
         let id = permit.id().to_owned();
         assert!(ends.update_lease(&id, 2 * SOON).unwrap());
