@@ -172,6 +172,7 @@ impl PermitExpirableSemaphore {
     }
 
     /// The same semaphore, whose permits are renewed: see [`crate::PermitExpirableSemaphore::renewed`].
+    #[must_use = "it is another handle; this one renews no permit"]
     pub fn renewed(&self) -> Self {
         Self(self.0.renewed())
     }

@@ -77,6 +77,7 @@ impl PermitExpirableSemaphore {
     /// # Ok(())
     /// # }
     /// ```
+    #[must_use = "it is another handle; this one renews no permit"]
     pub fn renewed(&self) -> Self {
         Self {
             is_renewed: true,
