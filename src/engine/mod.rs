@@ -378,7 +378,13 @@ impl Engine {
         let answered = async {
             let mut retry = Retry::default();
             loop {
-                let error = match self.batcher.run(request.clone(), durability).await {
+                let answered = self.batcher.run(request.clone(), durability).await;
+                // The server may also refuse a command within the script.
+                let answered = answered.and_then(|answered| match answered.reply.transient() {
+                    Some(refusal) => Err(CallError::Refused(refusal)),
+                    None => Ok(answered),
+                });
+                let error = match answered {
                     Ok(answered) => return Ok(answered),
                     Err(_) if self.is_closed() => return Err(Error::Closed),
                     Err(error) => error,

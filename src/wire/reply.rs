@@ -87,6 +87,12 @@ impl Reply {
         self.status == DONE
     }
 
+    /// The error of the server, if a retry may change it.
+    pub(crate) fn transient(&self) -> Option<Refusal> {
+        let refusal = self.clone().outcome().err();
+        refusal.filter(|refusal| matches!(refusal, Refusal::Transient { .. }))
+    }
+
     pub(crate) fn outcome(self) -> Result<Outcome, Refusal> {
         match (self.status, self.detail) {
             (DONE, detail) => Ok(Outcome::Done(detail)),

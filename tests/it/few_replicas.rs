@@ -72,3 +72,22 @@ async fn p_t2_a_hold_outlives_the_time_without_replicas() {
     assert!(!guard.is_lost());
     assert_eq!(guard.unlock().await, Ok(Released::Fully));
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p_t2_an_extension_is_tried_again_within_its_time() {
+    let server = Server::start().await;
+    let client = connect(&server.url(), watched(Duration::from_secs(30))).await;
+    let guard = client.reentrant_lock(unique_name("held"));
+    let guard = guard.lock().await.unwrap();
+    demand(&server, "1").await;
+    server.reset_calls().await;
+    let longer = Duration::from_secs(60);
+    let (extended, ()) = tokio::join!(guard.extend(longer), async {
+        eventually("it is refused at least once", GENEROUS, async || {
+            server.calls().await.get("evalsha") >= Some(&2)
+        })
+        .await;
+        demand(&server, "0").await;
+    });
+    assert_eq!(extended, Ok(()));
+}
