@@ -192,7 +192,7 @@ impl Acquisition<'_> {
         match self.has_asked || engine.batcher.is_ready(&self.request.spec) {
             true => Ok(Flow::Break(None)),
             false => {
-                let reason = "there is no connection, and the lock was not asked for";
+                let reason = "there was no connection within the wait, and no attempt was sent";
                 Err(engine.unavailable(&self.request.spec, self.request.durability, reason))
             }
         }

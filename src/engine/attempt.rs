@@ -263,7 +263,7 @@ impl Attempt {
         if let Some(writing) = &writes {
             // One key has both holds, and lives by the longer lease. Marked before the send,
             // because the write hold may end before the answer.
-            writing.set_may_live_on();
+            writing.set_server_may_keep_it();
         }
         let args = AcquireArgs {
             owner: &entry.field,

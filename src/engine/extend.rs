@@ -53,7 +53,7 @@ impl Engine {
             return Err(tenure.lost_error(reason));
         }
         // Marked before the send: the server may execute the request although its answer is lost.
-        tenure.set_may_live_on();
+        tenure.set_server_may_keep_it();
         let spec = &tenure.spec;
         let request = spec
             .protocol
@@ -99,7 +99,7 @@ impl Engine {
 
     /// Logs the `error` of a campaign that its candidate repeats.
     pub(crate) fn log_failed_campaign(&self, name: &str, error: &Error) {
-        match self.lines.campaigns.may_log() {
+        match self.log_limits.campaigns.may_log() {
             Some(suppressed) => {
                 tracing::warn!(%name, error = %error.in_full(), suppressed, "a campaign failed; the candidate campaigns again")
             }

@@ -96,7 +96,7 @@ impl Engine {
         });
         let left = left.await;
         if let Ok(Err(error)) = &left {
-            match self.lines.left.may_log() {
+            match self.log_limits.failed_releases.may_log() {
                 Some(suppressed) => {
                     tracing::warn!(
                         ?error,

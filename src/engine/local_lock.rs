@@ -588,7 +588,7 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
         {
             look.next = Some(now + PICK_UP);
             contention.look_soon = true;
-            if passed.signal.is_late(now) {
+            if passed.signal.is_stalled(now) {
                 look.withdrawn = passed.signal.take().inspect(mark);
                 if look.withdrawn.is_some() {
                     contention.push(passed);
@@ -617,8 +617,8 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
             contention.verify_at = Some((current.number, at));
         }
         let waits = listener.as_ref().filter(|asker| asker.waits());
-        let is_late = match (*asker, waits) {
-            (_, Some(waits)) => waits.is_late(now),
+        let is_stalled = match (*asker, waits) {
+            (_, Some(waits)) => waits.is_stalled(now),
             (Some(id), None) => {
                 let since = contention.asking_since.filter(|(asker, _)| *asker == id);
                 let (_, since) = *contention.asking_since.insert(since.unwrap_or((id, now)));
@@ -631,7 +631,7 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
             contention.asking_since = None;
         }
         let first = contention.waiters.front();
-        if current.is_none() && is_late && first.is_some_and(|first| can_ask(&first.request)) {
+        if current.is_none() && is_stalled && first.is_some_and(|first| can_ask(&first.request)) {
             (*asker, *listener) = (None, None);
             look.notified = state.notify_next();
         }

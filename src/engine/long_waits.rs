@@ -85,7 +85,7 @@ impl Engine {
                 if let Some((owner, _)) = owners.iter().find(|(owner, _)| owner != waiter)
                     && holder.since.elapsed() >= longest
                     && holder.mark_suspected()
-                    && let Some(suppressed) = self.lines.deadlocks.may_log()
+                    && let Some(suppressed) = self.log_limits.deadlocks.may_log()
                 {
                     tracing::warn!(
                         %name, holder = %owner, %waiter, suppressed,
@@ -120,7 +120,7 @@ impl Engine {
                 continue;
             }
             logged.insert(wait.name.clone(), (wait.since, waited * 2));
-            let Some(suppressed) = self.lines.slow_waits.may_log() else {
+            let Some(suppressed) = self.log_limits.slow_waits.may_log() else {
                 continue;
             };
             count += 1;

@@ -112,7 +112,7 @@ use final_requests::{FinalRequests, RuntimeEndGuard};
 use local_wait::ContendedLocks;
 use own_thread::OwnThread;
 use owners::{OwnerEntryRef, OwnerTable};
-use release::ReleaseQueue;
+use release::JobQueue;
 use retry::{Retry, refusal_error};
 use synchronizers::Synchronizers;
 use wakeup::Wakeups;
@@ -135,9 +135,9 @@ pub(crate) struct Engine {
     wakeups: Wakeups,
     contended: ContendedLocks,
     synchronizers: Synchronizers,
-    jobs: ReleaseQueue,
+    jobs: JobQueue,
     final_requests: FinalRequests,
-    lines: LogLines,
+    log_limits: LogLimits,
     gauges: Gauges,
     dropped: Arc<PendingReleases>,
     closed: CancellationToken,
@@ -155,26 +155,26 @@ pub(crate) struct Engine {
 }
 
 /// Limits of log lines about events that may concern many holds at once.
-struct LogLines {
-    lost: RateLimit,
-    refused: RateLimit,
-    left: RateLimit,
+struct LogLimits {
+    losses: RateLimit,
+    refusals: RateLimit,
+    failed_releases: RateLimit,
     campaigns: RateLimit,
     deadlocks: RateLimit,
     slow_waits: RateLimit,
-    elsewhere: RateLimit,
+    mixed_publishing: RateLimit,
 }
 
-impl Default for LogLines {
+impl Default for LogLimits {
     fn default() -> Self {
         Self {
-            lost: RateLimit::new(2),
-            refused: RateLimit::new(1),
-            left: RateLimit::new(1),
+            losses: RateLimit::new(2),
+            refusals: RateLimit::new(1),
+            failed_releases: RateLimit::new(1),
             campaigns: RateLimit::new(1),
             deadlocks: RateLimit::new(1),
             slow_waits: RateLimit::new(60),
-            elsewhere: RateLimit::new(1),
+            mixed_publishing: RateLimit::new(1),
         }
     }
 }
@@ -246,7 +246,7 @@ impl EngineHandle {
         watchdog_lease: Lease,
         thread: Option<OwnThread>,
     ) -> Self {
-        let (jobs, queued) = ReleaseQueue::new();
+        let (jobs, queued) = JobQueue::new();
         let options = AcquireOptions {
             lease: watchdog_lease,
             watched: true,
@@ -266,7 +266,7 @@ impl EngineHandle {
             watchdog: Watchdog::default(),
             jobs,
             final_requests,
-            lines: LogLines::default(),
+            log_limits: LogLimits::default(),
             gauges: Gauges::new(),
             dropped: Arc::default(),
             closed: CancellationToken::new(),
@@ -282,7 +282,7 @@ impl EngineHandle {
         // Made before the spawn: the runtime may end before the task's first poll, and the guard
         // must be dropped then too.
         let runtime_end = RuntimeEndGuard(engine.clone());
-        tokio::spawn(engine.clone().keep_releasing(runtime_end, queued));
+        tokio::spawn(engine.clone().run_jobs(runtime_end, queued));
         Self(Arc::new(EngineLifetime(engine, thread)))
     }
 }

@@ -36,11 +36,11 @@ const MOST_YIELDS: u32 = 4;
 type Job = BoxFuture<()>;
 
 /// The queue of the release task.
-pub(super) struct ReleaseQueue(mpsc::UnboundedSender<Option<Job>>);
+pub(super) struct JobQueue(mpsc::UnboundedSender<Option<Job>>);
 
 pub(super) type QueuedJobs = mpsc::UnboundedReceiver<Option<Job>>;
 
-impl ReleaseQueue {
+impl JobQueue {
     pub(super) fn new() -> (Self, QueuedJobs) {
         let (sender, receiver) = mpsc::unbounded_channel();
         (Self(sender), receiver)
@@ -89,7 +89,7 @@ impl<'a> Release<'a> {
 
 impl Engine {
     /// Runs the jobs until the queue ends, then winds up.
-    pub(super) async fn keep_releasing(
+    pub(super) async fn run_jobs(
         self: Arc<Self>,
         _runtime_end: RuntimeEndGuard,
         mut jobs: QueuedJobs,
@@ -143,7 +143,7 @@ impl Engine {
             // The watchdog may not have noticed yet.
             self.lose(&tenure, reason);
             let error = tenure.lost_error(reason);
-            if tenure.may_outlive_its_holders(Instant::now()) {
+            if tenure.needs_late_release(Instant::now()) {
                 self.give_back_later(tenure);
             }
             return Err(error);
@@ -219,14 +219,17 @@ impl Engine {
         match tenure.is_lent() {
             true => {
                 let engine = self.clone();
-                let release = Box::pin(engine.lock_and_release(tenure, id, permit, on_failure));
+                let release = Box::pin(engine.release_with_op_lock(tenure, id, permit, on_failure));
                 self.run_as_task(release).await
             }
-            false => self.lock_and_release(tenure, id, permit, on_failure).await,
+            false => {
+                self.release_with_op_lock(tenure, id, permit, on_failure)
+                    .await
+            }
         }
     }
 
-    async fn lock_and_release(
+    async fn release_with_op_lock(
         self: Arc<Self>,
         tenure: Arc<Tenure>,
         id: HoldId,
@@ -235,10 +238,11 @@ impl Engine {
     ) -> Result<Released, Error> {
         let _op_lock = tenure.entry().take_op_lock().await;
         self.release_all_dropped(&tenure.spec, tenure.entry()).await;
-        self.release_locked(&tenure, id, permit, on_failure).await
+        self.release_under_op_lock(&tenure, id, permit, on_failure)
+            .await
     }
 
-    async fn release_locked(
+    async fn release_under_op_lock(
         self: &Arc<Self>,
         tenure: &Arc<Tenure>,
         id: HoldId,
@@ -252,7 +256,7 @@ impl Engine {
         let sent = Instant::now();
         if let Some(reason) = tenure.lost_reason(sent) {
             self.lose(tenure, reason);
-            if tenure.may_outlive_its_holders(sent) {
+            if tenure.needs_late_release(sent) {
                 // Boxed, because it is rare and large.
                 Box::pin(self.give_back(&tenure.spec, tenure.entry())).await;
             }
@@ -328,20 +332,21 @@ impl Engine {
         self.watch(tenure);
         // The remaining holds may have been reported as lost before the release gave the server a
         // new lease for them.
-        if *holds > 0 && tenure.may_live_on() && tenure.lost_reason(Instant::now()).is_some() {
+        if *holds > 0 && tenure.server_may_keep_it() && tenure.lost_reason(Instant::now()).is_some()
+        {
             self.give_back_later(tenure.clone());
         }
     }
 
     /// Releases a hold whose guard was dropped. The caller has the operation lock.
     pub(super) async fn release_dropped(self: &Arc<Self>, tenure: &Arc<Tenure>, id: HoldId) {
-        let released = self.release_locked(tenure, id, None, OnFailure::Log);
+        let released = self.release_under_op_lock(tenure, id, None, OnFailure::Log);
         drop(released.await);
     }
 
     fn log_failed_release(&self, spec: &LockSpec, error: &Error) {
         let name = &spec.name;
-        match self.lines.left.may_log() {
+        match self.log_limits.failed_releases.may_log() {
             Some(suppressed) => {
                 tracing::warn!(%name, error = %error.in_full(), suppressed, "a dropped guard's lock was not released");
             }
@@ -526,12 +531,12 @@ impl Engine {
             (Ok(_), None) => {}
             (Err(error), _) => {
                 let name = &spec.name;
-                match self.lines.left.may_log() {
+                match self.log_limits.failed_releases.may_log() {
                     Some(suppressed) => {
-                        tracing::warn!(%name, error = %error.in_full(), suppressed, "an unwanted hold was left to its lease");
+                        tracing::warn!(%name, error = %error.in_full(), suppressed, "a granted hold that no task uses was not released");
                     }
                     None => {
-                        tracing::debug!(%name, error = %error.in_full(), "an unwanted hold was left to its lease")
+                        tracing::debug!(%name, error = %error.in_full(), "a granted hold that no task uses was not released")
                     }
                 }
             }

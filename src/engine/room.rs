@@ -123,7 +123,7 @@ impl<O> Signal<O> {
 
     /// Whether a waiting task was notified [`PICK_UP`] ago or earlier, and has not been polled
     /// since: it may never be.
-    pub(super) fn is_late(&self, now: Instant) -> bool {
+    pub(super) fn is_stalled(&self, now: Instant) -> bool {
         let inbox = lock(&self.inbox);
         let notified_at = inbox.notified_at.filter(|_| inbox.waker.is_some());
         notified_at.is_some_and(|notified| notified + PICK_UP <= now)

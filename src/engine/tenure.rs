@@ -74,14 +74,14 @@ pub(crate) struct Tenure {
     /// Unique among the tenures of this client.
     pub(super) number: u64,
     /// The number of the tenure that the server granted. Hand-offs copy it from tenure to tenure.
-    granted_as: u64,
+    grant_number: u64,
     /// The time of the watchdog's next look at this tenure. Written under the mutex of its queue.
     pub(super) next_deadline: Mutex<Option<Instant>>,
     /// The last renewal was put off, because another operation had the operation lock.
-    put_off: AtomicBool,
+    was_postponed: AtomicBool,
     /// The server may keep the lock for longer than its holders rely on it. When the tenure
     /// expires, the client then releases it.
-    may_live_on: AtomicBool,
+    server_may_keep_it: AtomicBool,
     telemetry: TenureTelemetry,
 }
 
@@ -109,9 +109,9 @@ impl Tenure {
             is_suspected: AtomicBool::new(false),
             is_left_to_lease: AtomicBool::new(false),
             number,
-            granted_as: number,
-            put_off: AtomicBool::new(false),
-            may_live_on: AtomicBool::new(false),
+            grant_number: number,
+            was_postponed: AtomicBool::new(false),
+            server_may_keep_it: AtomicBool::new(false),
             next_deadline: Mutex::new(None),
             telemetry: TenureTelemetry::default(),
         }
@@ -131,8 +131,8 @@ impl Tenure {
         let owner = OwnerId::new(self.owner.client(), next.owner);
         let successor = Self {
             local: self.local.clone(),
-            granted_as: self.granted_as,
-            may_live_on: AtomicBool::new(self.may_live_on()),
+            grant_number: self.grant_number,
+            server_may_keep_it: AtomicBool::new(self.server_may_keep_it()),
             ..Self::new(&self.entry, owner, &next.spec, hold_set, durability, number)
         };
         Some((successor, id))
@@ -161,7 +161,7 @@ impl Tenure {
             self.close_to_readers();
         }
         let now = self.local.as_ref().and_then(|local| local.end_hand_off());
-        now.filter(|now| now.granted_as == self.granted_as)
+        now.filter(|now| now.grant_number == self.grant_number)
             .unwrap_or_else(|| self.clone())
     }
 
@@ -475,7 +475,7 @@ impl Tenure {
         if let Some(lease) = lease
             && !(may_prolong() && hold_set.finish_shortening(sent, lease, Instant::now()))
         {
-            self.set_may_live_on();
+            self.set_server_may_keep_it();
         }
         let over = hold_set.count() == 0;
         drop(hold_set);
@@ -494,25 +494,25 @@ impl Tenure {
 
     /// Whether its validity has ended and no hold has a guard or was leaked. The server may keep
     /// the lock for another hundredth of the lease.
-    pub(super) fn may_outlive_its_holders(&self, now: Instant) -> bool {
+    pub(super) fn needs_late_release(&self, now: Instant) -> bool {
         let hold_set = self.hold_set();
         hold_set.live_count() == 0 && hold_set.lost_reason(now) == Some(LostReason::Expired)
     }
 
     /// Records that the server may have a longer lease than the holders rely on.
-    pub(super) fn set_may_live_on(&self) {
-        self.may_live_on.store(true, Ordering::Relaxed);
+    pub(super) fn set_server_may_keep_it(&self) {
+        self.server_may_keep_it.store(true, Ordering::Relaxed);
     }
 
     /// Whether the server may keep the lock after the end of the validity.
-    pub(super) fn may_live_on(&self) -> bool {
-        self.may_live_on.load(Ordering::Relaxed)
+    pub(super) fn server_may_keep_it(&self) -> bool {
+        self.server_may_keep_it.load(Ordering::Relaxed)
     }
 
     /// Whether a renewal may be sent. Without the operation lock, it is put off once and not twice:
     /// a future that is never polled may keep the operation lock indefinitely.
     pub(super) fn may_renew(&self, has_op_lock: bool) -> bool {
-        self.put_off.swap(!has_op_lock, Ordering::Relaxed) || has_op_lock
+        self.was_postponed.swap(!has_op_lock, Ordering::Relaxed) || has_op_lock
     }
 
     /// Marks the tenure as suspected of a deadlock. Returns whether that is new.

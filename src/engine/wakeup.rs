@@ -526,7 +526,7 @@ impl Engine {
             return;
         }
         // Asked and logged once a minute at most.
-        let Some(_) = self.lines.elsewhere.may_log() else {
+        let Some(_) = self.log_limits.mixed_publishing.may_log() else {
             return;
         };
         let Some(asked) = self.wakeups.redis.heard_elsewhere(&spec.channel) else {

@@ -69,7 +69,10 @@ impl Engine {
         if tenure.lose(reason) {
             let name = &tenure.spec.name;
             let is_failure = reason != LostReason::Closed;
-            match is_failure.then(|| self.lines.lost.may_log()).flatten() {
+            match is_failure
+                .then(|| self.log_limits.losses.may_log())
+                .flatten()
+            {
                 Some(suppressed) => tracing::warn!(%name, %reason, suppressed, "a hold was lost"),
                 None => tracing::debug!(%name, %reason, "a hold was lost"),
             }
@@ -79,7 +82,7 @@ impl Engine {
         if tenure.spec.has_local_queue() {
             self.wake_after_loss(&tenure.spec);
         }
-        if reason == LostReason::Expired && tenure.may_live_on() {
+        if reason == LostReason::Expired && tenure.server_may_keep_it() {
             self.give_back_later(tenure.clone());
         }
     }
@@ -223,7 +226,7 @@ impl Engine {
                     let (tenure, now) = (&renewal.tenure, Instant::now());
                     // The server may have executed it, and keep the lock after a loss.
                     if renewal.lease.is_some() {
-                        tenure.set_may_live_on();
+                        tenure.set_server_may_keep_it();
                         if tenure.lost_reason(now) == Some(LostReason::Expired) {
                             self.give_back_later(tenure.clone());
                         }
@@ -255,7 +258,7 @@ impl Engine {
             Ok(Presence::Present) if short => {
                 self.gauges.record_renewal(RenewalEnd::TooFewReplicas);
                 let tenure = &tenure.end_hand_off();
-                tenure.set_may_live_on();
+                tenure.set_server_may_keep_it();
                 tenure.set_renew_at(Instant::now() + self.options.lease.duration / 30);
                 self.watch(tenure);
             }
@@ -284,7 +287,7 @@ impl Engine {
             Err(refusal) => {
                 self.gauges.record_renewal(RenewalEnd::Refused);
                 let name = &tenure.spec.name;
-                match self.lines.refused.may_log() {
+                match self.log_limits.refusals.may_log() {
                     Some(suppressed) => {
                         tracing::warn!(%name, ?refusal, suppressed, "a renewal was refused");
                     }

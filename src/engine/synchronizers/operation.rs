@@ -167,7 +167,7 @@ impl Engine {
 
     fn log_unreleased(&self, spec: &SyncSpec, error: &Error) {
         let name = &spec.name;
-        match self.lines.left.may_log() {
+        match self.log_limits.failed_releases.may_log() {
             Some(suppressed) => {
                 tracing::warn!(%name, error = %error.in_full(), suppressed, "permits were not given back")
             }

@@ -430,7 +430,7 @@ impl Engine {
                 }
                 Err(CallError::Refused(refusal)) => {
                     let name = &permit.spec.name;
-                    match self.lines.refused.may_log() {
+                    match self.log_limits.refusals.may_log() {
                         Some(suppressed) => {
                             tracing::warn!(%name, ?refusal, suppressed, "a renewal was refused");
                         }
@@ -458,7 +458,7 @@ impl Engine {
         // A permit without renewal ends as its holder has asked for: that is no warning.
         match permit
             .is_renewed
-            .then(|| self.lines.lost.may_log())
+            .then(|| self.log_limits.losses.may_log())
             .flatten()
         {
             Some(suppressed) => tracing::warn!(%name, %reason, suppressed, "a permit was lost"),

@@ -22,7 +22,7 @@ const BEGUN: i64 = 1;
 
 /// How long permits wait for the task that was notified of them, or handed them: a future may be
 /// kept and not polled.
-const COMES_WITHIN: Duration = Duration::from_millis(10);
+const POLLED_WITHIN: Duration = Duration::from_millis(10);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct WaiterId(u64);
@@ -60,7 +60,7 @@ pub(super) enum State {
     Notified(Instant),
     /// The waiter was notified and is not polled. The permits that it was notified of went to the
     /// next waiters.
-    Late,
+    Stalled,
     /// The waiter was handed its permits at `since`. They may be handed on until the end of the
     /// hand-off window.
     Given {
@@ -90,7 +90,7 @@ impl Waiter {
         match &mut self.state {
             State::Asking { outdated } => *outdated = true,
             State::Parked => self.notify(State::Notified(now)),
-            State::Notified(_) | State::Late | State::Given { .. } | State::Over => {}
+            State::Notified(_) | State::Stalled | State::Given { .. } | State::Over => {}
         }
     }
 
@@ -175,7 +175,7 @@ impl Queue {
             if (1..=left).contains(&waiter.needs()) {
                 left -= waiter.needs();
                 waiter.notify(State::Notified(now));
-                self.come_by.get_or_insert(now + COMES_WITHIN);
+                self.come_by.get_or_insert(now + POLLED_WITHIN);
             }
         }
     }
@@ -214,19 +214,19 @@ impl Queue {
             && first.state == State::Parked
         {
             first.notify(State::Notified(now));
-            self.come_by.get_or_insert(now + COMES_WITHIN);
+            self.come_by.get_or_insert(now + POLLED_WITHIN);
         }
     }
 
     /// A waiter that is not polled goes to the end of the queue. Permits that it was handed are
     /// taken back; permits that it was notified of go to the next waiters.
-    fn requeue_late_waiters(
+    fn requeue_stalled_waiters(
         &mut self,
         now: Instant,
         untaken_permits: &mut Vec<(Arc<SyncSpec>, u32, Instant)>,
     ) {
         self.come_by = None;
-        let (mut late, mut next, mut untaken) = (Vec::new(), None::<Instant>, 0);
+        let (mut stalled, mut next, mut untaken) = (Vec::new(), None::<Instant>, 0);
         for at in 0..self.waiters.len() {
             let waiter = &mut self.waiters[at];
             let (since, hand_off_until) = match waiter.state {
@@ -237,24 +237,24 @@ impl Queue {
                 State::Notified(since) => (since, None),
                 _ => continue,
             };
-            let end = since + COMES_WITHIN;
+            let end = since + POLLED_WITHIN;
             if end > now {
                 next = Some(next.map_or(end, |next| next.min(end)));
                 continue;
             }
-            late.push(waiter.id);
+            stalled.push(waiter.id);
             match (hand_off_until, waiter.wanted) {
                 (Some(hand_off_until), Wanted::Permits(permits)) => {
                     waiter.state = State::Parked;
                     untaken_permits.push((self.spec.clone(), permits, hand_off_until));
                 }
                 _ => {
-                    waiter.state = State::Late;
+                    waiter.state = State::Stalled;
                     untaken += waiter.needs();
                 }
             }
         }
-        for id in late {
+        for id in stalled {
             let at = self.waiters.iter().position(|waiter| waiter.id == id);
             let waiter = at.and_then(|at| self.waiters.remove(at));
             self.waiters.extend(waiter);
@@ -361,7 +361,7 @@ impl Waiters {
             && let Some(waiter) = queue.waiter(id)
             && matches!(
                 waiter.state,
-                State::Parked | State::Notified(_) | State::Late
+                State::Parked | State::Notified(_) | State::Stalled
             )
         {
             waiter.state = State::Asking { outdated: false };
@@ -434,7 +434,7 @@ impl Waiters {
             }
         }
         if left < permits {
-            queue.come_by.get_or_insert(now + COMES_WITHIN);
+            queue.come_by.get_or_insert(now + POLLED_WITHIN);
         }
         left
     }
@@ -518,7 +518,7 @@ impl Waiters {
         let mut untaken_permits = Vec::new();
         for queue in self.queues() {
             if queue.come_by.is_some_and(|at| at <= now) {
-                queue.requeue_late_waiters(now, &mut untaken_permits);
+                queue.requeue_stalled_waiters(now, &mut untaken_permits);
             }
         }
         let poll_at = now + self.poll_floor;
@@ -527,7 +527,7 @@ impl Waiters {
             let mut waiters = queue.waiters.iter_mut();
             if let Some(first) = waiters.find(|waiter| waiter.state == State::Parked) {
                 first.notify(State::Notified(now));
-                queue.come_by.get_or_insert(now + COMES_WITHIN);
+                queue.come_by.get_or_insert(now + POLLED_WITHIN);
             }
         }
         untaken_permits

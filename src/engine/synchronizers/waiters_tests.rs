@@ -34,7 +34,7 @@ impl Bed {
     fn notified(&mut self, all: &[WaiterId]) -> Vec<bool> {
         let notified = all.iter().map(|id| {
             let state = self.waiters.state(&self.spec, *id);
-            matches!(state, State::Notified(_) | State::Late)
+            matches!(state, State::Notified(_) | State::Stalled)
         });
         notified.collect()
     }
@@ -133,10 +133,10 @@ fn permits_that_a_task_does_not_come_for_are_taken_back() {
     let (kept, other) = (bed.parked(2), bed.parked(1));
     let (given, hand_off_until) = (bed.now, bed.now + Duration::from_millis(2));
     assert_eq!(bed.waiters.give(&bed.spec, 2, hand_off_until, given), 0);
-    assert_eq!(bed.waiters.next_poll(), Some(given + COMES_WITHIN));
-    let since = given + COMES_WITHIN / 2;
+    assert_eq!(bed.waiters.next_poll(), Some(given + POLLED_WITHIN));
+    let since = given + POLLED_WITHIN / 2;
     assert_eq!(bed.waiters.give(&bed.spec, 1, hand_off_until, since), 0);
-    let untaken_permits = bed.waiters.poll(given + COMES_WITHIN);
+    let untaken_permits = bed.waiters.poll(given + POLLED_WITHIN);
     assert_eq!(untaken_permits.len(), 1);
     assert_eq!(
         (untaken_permits[0].1, untaken_permits[0].2),
@@ -153,7 +153,7 @@ fn permits_that_a_task_does_not_come_for_are_taken_back() {
         }
     );
     assert_eq!(bed.waiters.take(&bed.spec, other), State::Over);
-    assert!(bed.waiters.poll(since + COMES_WITHIN).is_empty());
+    assert!(bed.waiters.poll(since + POLLED_WITHIN).is_empty());
     let left = bed.waiters.leave(&bed.spec, kept, since);
     assert_eq!(left.given, None);
 }
@@ -164,11 +164,11 @@ fn a_wake_up_whose_task_does_not_come_is_passed_on() {
     let all = [1, 1].map(|permits| bed.parked(permits));
     bed.message(1);
     assert_eq!(bed.notified(&all), [true, false]);
-    bed.now += COMES_WITHIN;
+    bed.now += POLLED_WITHIN;
     assert_eq!(bed.waiters.next_poll(), Some(bed.now));
     assert!(bed.waiters.poll(bed.now).is_empty());
     assert_eq!(bed.notified(&all), [true, true]);
-    // The late waiter is the last one now.
+    // The stalled waiter is the last one now.
     bed.waiters.begin_attempt(&bed.spec, all[1]);
     bed.waiters.record_refusal(&bed.spec, all[1], None, bed.now);
     bed.waiters.begin_attempt(&bed.spec, all[0]);
@@ -177,23 +177,23 @@ fn a_wake_up_whose_task_does_not_come_is_passed_on() {
     assert_eq!(bed.notified(&all), [false, true]);
 }
 
-/// The permit that the late waiter was notified of goes to one waiter, once.
+/// The permit that the stalled waiter was notified of goes to one waiter, once.
 #[test]
 fn a_late_waiter_has_its_wake_up_passed_on_once() {
     let mut bed = Bed::new();
     let all = [1, 1, 1].map(|permits| bed.parked(permits));
     bed.message(1);
-    bed.now += COMES_WITHIN;
+    bed.now += POLLED_WITHIN;
     bed.waiters.poll(bed.now);
     assert_eq!(bed.notified(&all), [true, true, false]);
     bed.waiters.begin_attempt(&bed.spec, all[1]);
     bed.waiters.record_refusal(&bed.spec, all[1], None, bed.now);
-    bed.now += COMES_WITHIN;
+    bed.now += POLLED_WITHIN;
     bed.waiters.poll(bed.now);
     assert_eq!(bed.notified(&all), [true, false, false]);
-    assert!(bed.waiters.next_poll() > Some(bed.now + COMES_WITHIN));
-    // The late waiter asks when it is polled.
-    assert_eq!(bed.waiters.take(&bed.spec, all[0]), State::Late);
+    assert!(bed.waiters.next_poll() > Some(bed.now + POLLED_WITHIN));
+    // The stalled waiter asks when it is polled.
+    assert_eq!(bed.waiters.take(&bed.spec, all[0]), State::Stalled);
 }
 
 #[test]
@@ -203,7 +203,7 @@ fn a_poll_whose_task_does_not_come_is_passed_on() {
     bed.now += Duration::from_secs(5);
     bed.waiters.poll(bed.now);
     assert_eq!(bed.notified(&all), [true, false]);
-    bed.now += COMES_WITHIN;
+    bed.now += POLLED_WITHIN;
     bed.waiters.poll(bed.now);
     assert_eq!(bed.notified(&all), [true, true]);
 }
