@@ -20,9 +20,9 @@ local function store_result(k, attempt, result, lasts)
   call('SET', KEYS[k + 1], attempt .. ' ' .. result, 'PX', lasts)
 end
 
--- As store_result, for a script that frees permits or counts down. A server that is out of memory refuses SET only as the first
--- write of a script, so PEXPIRE goes first.
-local function store_result_of_release(k, attempt, result, lasts)
+-- Begins the writes of a script that frees permits or counts down, before it publishes and stores its result. A server that refuses
+-- writes refuses this one, and a message would be untrue. A server that is out of memory refuses SET only as the first write of a
+-- script, and PEXPIRE never.
+local function begin_release(k, lasts)
   call('PEXPIRE', KEYS[k + 1], lasts)
-  store_result(k, attempt, result, lasts)
 end

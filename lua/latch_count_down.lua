@@ -15,11 +15,12 @@ local function operation(k, channel, attempt, lasts)
     return DONE, 0
   end
   local left = math.max(count - 1, 0)
-  -- PUBLISH can fail, so it precedes the writes.
+  begin_release(k, lasts)
+  -- PUBLISH can fail, so it precedes the result.
   if count == 1 then
     call(PUBLISH, channel, '0')
   end
-  store_result_of_release(k, attempt, decimal(left), lasts)
+  store_result(k, attempt, decimal(left), lasts)
   if left > 0 then
     call('DECR', KEYS[k])
   else

@@ -13,9 +13,10 @@ local function operation(k, channel, attempt, lasts)
   if not number_at(KEYS[k]) then
     return ABSENT, 0
   end
-  -- Redisson's waiters go on at this message only. PUBLISH can fail, so it precedes the writes.
+  begin_release(k, lasts)
+  -- Redisson's waiters go on at this message only. PUBLISH can fail, so it precedes the result.
   call(PUBLISH, channel, '0')
-  store_result_of_release(k, attempt, '1', lasts)
+  store_result(k, attempt, '1', lasts)
   call('DEL', KEYS[k])
   return DONE
 end

@@ -29,11 +29,12 @@ local function operation(k, ids, channel, attempt, lasts)
   local is_whole = #ended == 0
   local back = is_whole and held or ended
   local left = (number_at(KEYS[k]) or 0) + #back
-  -- PUBLISH can fail, so it precedes the writes.
+  begin_release(k, lasts)
+  -- PUBLISH can fail, so it precedes the result.
   if left > 0 then
     call(PUBLISH, channel, decimal(left))
   end
-  store_result_of_release(k, attempt, is_whole and '1' or '0', lasts)
+  store_result(k, attempt, is_whole and '1' or '0', lasts)
   for _, id in ipairs(back) do
     call('ZREM', KEYS[k + 2], id)
   end

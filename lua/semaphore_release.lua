@@ -14,11 +14,12 @@ local function operation(k, permits, channel, attempt, lasts)
   if math.abs(left) >= MOST then
     error('that is too many permits')
   end
-  -- PUBLISH can fail, so it precedes the writes. A listener of Redisson's fails at a number below 0.
+  begin_release(k, lasts)
+  -- PUBLISH can fail, so it precedes the result. A listener of Redisson's fails at a number below 0.
   if left > 0 then
     call(PUBLISH, channel, decimal(left))
   end
-  store_result_of_release(k, attempt, decimal(left), lasts)
+  store_result(k, attempt, decimal(left), lasts)
   call('INCRBY', KEYS[k], permits)
   return DONE, left
 end

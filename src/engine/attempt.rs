@@ -333,6 +333,12 @@ impl Attempt {
         acknowledged: Option<u32>,
     ) -> Option<HoldGuard> {
         let (engine, request) = (&self.engine, &self.request);
+        if let Some(ended) = &tenure
+            && ended.lost_reason(Instant::now()) == Some(LostReason::Expired)
+        {
+            // The watchdog may not have noticed yet.
+            engine.lose(ended, LostReason::Expired);
+        }
         let readers = || engine.owners.readers(&request.spec.name);
         let readers = engine.may_share(request).then(readers);
         let grant = Grant {

@@ -269,6 +269,9 @@ impl Engine {
             // The validity of the remaining holds may end earlier than before.
             self.watch(tenure);
         }
+        if release.holds == 0 {
+            tenure.set_is_freeing();
+        }
         release.permit = permit;
         release.awaited_tenure = (release.holds == 0 && self.is_awaited(tenure)).then_some(tenure);
         let over = || unexpected_loss(tenure, until).is_some();

@@ -79,6 +79,11 @@ pub(crate) struct Tenure {
     pub(super) next_deadline: Mutex<Option<Instant>>,
     /// The last renewal was put off, because another operation had the operation lock.
     was_postponed: AtomicBool,
+    /// The release that frees the lock is about to be sent. Its operation lock is kept until the
+    /// answer.
+    is_freeing: AtomicBool,
+    /// A look-up will follow one that the server refused.
+    look_up_follows: AtomicBool,
     /// The server may keep the lock for longer than its holders rely on it. When the tenure
     /// expires, the client then releases it.
     server_may_keep_it: AtomicBool,
@@ -111,6 +116,8 @@ impl Tenure {
             number,
             grant_number: number,
             was_postponed: AtomicBool::new(false),
+            is_freeing: AtomicBool::new(false),
+            look_up_follows: AtomicBool::new(false),
             server_may_keep_it: AtomicBool::new(false),
             next_deadline: Mutex::new(None),
             telemetry: TenureTelemetry::default(),
@@ -497,6 +504,24 @@ impl Tenure {
     pub(super) fn needs_late_release(&self, now: Instant) -> bool {
         let hold_set = self.hold_set();
         hold_set.live_count() == 0 && hold_set.lost_reason(now) == Some(LostReason::Expired)
+    }
+
+    /// Records that the release that frees the lock is about to be sent.
+    pub(super) fn set_is_freeing(&self) {
+        self.is_freeing.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_freeing(&self) -> bool {
+        self.is_freeing.load(Ordering::Relaxed)
+    }
+
+    /// Returns whether no look-up follows yet. The caller schedules one then.
+    pub(super) fn begin_look_up(&self) -> bool {
+        !self.look_up_follows.swap(true, Ordering::Relaxed)
+    }
+
+    pub(super) fn end_look_up(&self) {
+        self.look_up_follows.store(false, Ordering::Relaxed);
     }
 
     /// Records that the server may have a longer lease than the holders rely on.

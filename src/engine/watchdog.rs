@@ -77,12 +77,12 @@ impl Engine {
                 None => tracing::debug!(%name, %reason, "a hold was lost"),
             }
             self.gauges.record_loss(tenure.spec.protocol.kind(), reason);
+            self.wake_after_loss(&tenure.spec);
+            if reason == LostReason::Expired && tenure.server_may_keep_it() {
+                self.give_back_later(tenure.clone());
+            }
         }
         self.watchdog.forget(tenure);
-        self.wake_after_loss(&tenure.spec);
-        if reason == LostReason::Expired && tenure.server_may_keep_it() {
-            self.give_back_later(tenure.clone());
-        }
     }
 
     /// Renews what is due, until the engine has ended.
@@ -171,7 +171,8 @@ impl Engine {
             while !renewals.is_empty() {
                 let rest = renewals.split_off(renewals.len().min(most));
                 let batch = std::mem::replace(&mut renewals, rest);
-                tokio::spawn(self.clone().renew(batch, durability));
+                // On the client's runtime: an attempt in a caller's future may ask for it.
+                self.batcher.spawn(self.clone().renew(batch, durability));
             }
         }
     }
@@ -214,7 +215,10 @@ impl Engine {
                     self.handle_renewal_answer(renewal, sent, presence(answered.reply), short);
                 }
                 Err(CallError::Refused(refusal)) => {
-                    if renewal.lease.is_none() && matches!(refusal, Refusal::Transient { .. }) {
+                    if renewal.lease.is_none()
+                        && matches!(refusal, Refusal::Transient { .. })
+                        && renewal.tenure.begin_look_up()
+                    {
                         unverified.push(renewal.tenure.clone());
                     }
                     self.handle_renewal_answer(renewal, sent, Err(refusal), false);
@@ -239,6 +243,7 @@ impl Engine {
         // No renewal would follow that asks again. A server that starts may have lost these holds.
         if !unverified.is_empty() {
             sleep(TRANSIENT_PAUSE).await;
+            unverified.iter().for_each(|tenure| tenure.end_look_up());
             self.verify(unverified);
         }
     }
@@ -267,6 +272,7 @@ impl Engine {
                     self.watch(tenure);
                     // The answer came too late for the holders, and the server has a new lease.
                     if tenure.lost_reason(Instant::now()) == Some(LostReason::Expired) {
+                        tenure.set_server_may_keep_it();
                         self.give_back_later(tenure.clone());
                     }
                 }
@@ -276,9 +282,9 @@ impl Engine {
                 if tenure.live_count() > 0 {
                     self.gauges.record_renewal(RenewalEnd::Gone);
                     self.lose(&tenure, LostReason::Gone);
-                } else {
-                    // Its release has been executed. The releasing future may never be polled
-                    // again.
+                } else if tenure.is_freeing() {
+                    // Its release has been executed, and the releasing future may never be polled
+                    // again. A release that is still to be sent would end the owner's next hold.
                     tenure.let_next_ask();
                 }
             }

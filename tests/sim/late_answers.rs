@@ -142,6 +142,31 @@ async fn unlock_that_is_not_polled_does_not_stop_the_local_queue() {
     drop(waiter.expect("it waits behind the unlock").unwrap());
 }
 
+/// The lock is gone, which a renewal under way will tell. Meanwhile another branch of the owner asks for the lock, and then the guard
+/// is released: its release must not end the hold that the other branch gets.
+#[tokio::test(start_paused = true)]
+async fn release_of_a_lost_hold_does_not_end_the_next_one() {
+    let (server, network) = crate::network::server();
+    let client = crate::network::client(&server).await;
+    let lock = client.reentrant_lock("a").owned_by(&Owner::new());
+    let guard = lock.lock().await.unwrap();
+    // The first renewal loads the script.
+    sleep(LEASE / 2).await;
+    assert!(server.delete("a"));
+    network.0.answers.store(200, Relaxed);
+    sleep(LEASE / 6 + SOON).await;
+    let mut trying = Box::pin(lock.try_lock());
+    begin(&mut trying).await;
+    let mut unlocking = Box::pin(guard.unlock());
+    begin(&mut unlocking).await;
+    let tried = trying.await;
+    let unlocked = unlocking.await;
+    assert!(matches!(unlocked, Err(Error::Lost { .. })), "{unlocked:?}");
+    let next = tried.unwrap().expect("the lock is free");
+    assert!(!next.is_lost());
+    assert_eq!(server.holders("a").len(), 1, "the hold is gone");
+}
+
 /// The server executes a renewal, its answer is lost, and the client is cut off until the validity has ended.
 #[tokio::test(start_paused = true)]
 async fn lease_of_an_unanswered_renewal_is_given_back() {

@@ -1,6 +1,6 @@
 //! Requests of semaphores and latches: their repetition, and their end in the background.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use tokio::time::{Instant, timeout_at};
 
@@ -43,6 +43,8 @@ struct Operation {
     /// Whether it releases permits. If the runtime's end takes its connection, nothing else would
     /// release them.
     gives_back: bool,
+    /// Gone when no caller waits for the result.
+    caller: Weak<()>,
     is_over: bool,
     _ongoing: Ongoing,
 }
@@ -59,6 +61,7 @@ impl Operation {
             spec: spec.clone(),
             request: request(&ongoing.attempt),
             gives_back: false,
+            caller: Weak::new(),
             is_over: false,
             _ongoing: ongoing,
         }
@@ -80,8 +83,9 @@ impl Operation {
                 let left = Remaining::plain(*left);
                 engine.synchronizers.record_answer(spec, left);
             }
-            // The caller may have gone.
-            Err(error) if self.gives_back && self.is_over => engine.log_unreleased(spec, error),
+            Err(error) if self.gives_back && self.is_over && self.caller.strong_count() == 0 => {
+                engine.log_unreleased(spec, error);
+            }
             _ => {}
         }
         answered
@@ -126,7 +130,9 @@ impl Engine {
     ) -> Result<Option<Detail>, Error> {
         runtime::check()?;
         self.check_open()?;
-        let operation = marked(Operation::new(self, spec, request));
+        let mut operation = marked(Operation::new(self, spec, request));
+        let caller = Arc::new(());
+        operation.caller = Arc::downgrade(&caller);
         let until = Instant::now() + self.config.command_wait;
         match DetachOnDrop::always(self, until, operation.run()).await {
             Some(Ok(Outcome::Done(detail))) => Ok(Some(detail)),

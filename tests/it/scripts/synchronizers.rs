@@ -12,6 +12,7 @@ const RELEASE: &str = script!("attempts", "number", "semaphore_release");
 const DRAIN: &str = script!("attempts", "number", "semaphore_drain");
 const BEGIN: &str = script!("attempts", "number", "number_begin");
 const COUNT_DOWN: &str = script!("attempts", "number", "latch_count_down");
+const DELETE: &str = script!("attempts", "number", "latch_delete");
 const LOOK: &str = script!("number", "latch_look");
 const PERMIT: &str = script!("number", "clock", "permits", "permit_acquire");
 const GIVE_BACK: &str = script!("attempts", "number", "clock", "permits", "permit_release");
@@ -262,6 +263,29 @@ async fn a_full_server_takes_permits_back_renews_them_and_counts_down() {
     assert_eq!(given_back, Reply::Done);
     let counted = attempt(&bed.admin, COUNT_DOWN, &[LATCH], 3).await;
     assert_eq!(counted, Reply::Counted(6));
+}
+
+/// A message about an operation that a server refuses would be untrue: a latch would open for its waiters alone.
+#[tokio::test]
+async fn a_master_without_its_replicas_publishes_nothing() {
+    let bed = Bed::new().await;
+    let admin = &bed.admin;
+    bed.ask::<()>(&["SET", LOCK, "1"]).await;
+    bed.ask::<i64>(&["ZADD", ENDS, "922337203685477", &of("a")])
+        .await;
+    bed.ask::<()>(&["CONFIG", "SET", "min-replicas-to-write", "1"])
+        .await;
+    let mut listener = Listener::on(&bed.server, CHANNEL).await;
+    let counted = attempt(admin, COUNT_DOWN, &[CHANNEL], 1).await;
+    let deleted = attempt(admin, DELETE, &[CHANNEL], 2).await;
+    let released = attempt(admin, RELEASE, &["1", CHANNEL], 3).await;
+    let (keys, ids) = ([LOCK, ATTEMPT, ENDS], of("a"));
+    let given_back = [&*ids, CHANNEL, "4", "60000"];
+    let given_back = admin.run_on(GIVE_BACK, &keys, &given_back).await;
+    for refused in [counted, deleted, released, given_back] {
+        assert!(refused.failed_with("NOREPLICAS"), "{refused:?}");
+    }
+    assert_eq!(listener.messages().await, [""; 0]);
 }
 
 /// Redisson's listeners take a number below 0 for that many permits, and fail.
