@@ -152,9 +152,16 @@ impl Fleet {
                     .iter()
                     .flat_map(|index| [("ASKING", Vec::new()), commands[*index].clone()]);
                 let again = self.masters[to].ask_all(again.collect()).await?;
-                let again = again.into_iter().skip(1).step_by(2);
-                for (index, answer) in indices.into_iter().zip(again) {
-                    answers[index] = answer;
+                let mut again = again.into_iter();
+                for index in indices {
+                    let (Some(asking), Some(answer)) = (again.next(), again.next()) else {
+                        break;
+                    };
+                    // A user without the right to ASKING would be redirected for ever.
+                    answers[index] = match error(&asking) {
+                        Some(_) => asking,
+                        None => answer,
+                    };
                 }
             }
         }

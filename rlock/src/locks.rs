@@ -163,8 +163,9 @@ async fn look_to_free(
 ) -> Result<Option<Entry>, Failure> {
     match look(servers, name).await {
         Ok((_, entry)) => Ok(entry),
-        Err(failure) if failure.code == exit::UNAVAILABLE => Err(failure),
+        // The kind is enough, and another master may be out of reach.
         Err(_) if given.is_some() => Ok(None),
+        Err(failure) if failure.code == exit::UNAVAILABLE => Err(failure),
         Err(failure) => {
             complain(&format!(
                 "the data of {} cannot be read, so it is freed as a reentrant lock unless --kind says otherwise: {}",

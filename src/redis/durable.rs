@@ -235,6 +235,14 @@ impl<L: Fn() -> usize + Send + Sync> DurableWorker<L> {
             if called == 0 {
                 return;
             }
+            if self.line.open().is_none() {
+                // The connection broke while these calls were queued. They are unsent, and their callers wait for it
+                // without their locks' operation locks.
+                let reason: Arc<str> = "the connection broke before the call was sent".into();
+                for call in batch.drain(..) {
+                    let _ = call.done.send(Err(reason.clone()));
+                }
+            }
             let Ok(open) = self.line.opened().await else {
                 return;
             };

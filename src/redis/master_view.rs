@@ -50,7 +50,8 @@ pub(super) struct Answers {
 pub(super) struct MasterView {
     pub(super) master: Address,
     epoch: u64,
-    /// The time of the last request that was answered so.
+    /// The time of the last request that was answered so. If the master is one that was replaced: the
+    /// last request that its successor has answered.
     asked: Instant,
     /// The history of the master's data, if it reports one.
     history: Option<String>,
@@ -138,7 +139,11 @@ impl Answers {
             return Err(Undecided::NoAnswer);
         }
         if self.reports.is_empty() {
-            let role = self.master_by_roles(asked, before)?;
+            let (role, is_replaced) = self.master_by_roles(asked, before)?;
+            // Otherwise, the client would wait for the successor anew after each election.
+            let asked = before
+                .filter(|_| is_replaced)
+                .map_or(asked, |before| before.asked);
             return Ok(MasterView::of_role(role, asked, before));
         }
         let (master, epoch) = self.master_by_reports(before)?;
@@ -177,11 +182,12 @@ impl Answers {
 
     /// A master whose history another server continues was replaced, so a resumed old master is not believed: for
     /// [`FORGOTTEN_AFTER`], not even while its successor is silent. Otherwise, the master with more followers counts.
+    /// Also returns whether the master is one that was replaced.
     fn master_by_roles(
         &self,
         asked: Instant,
         before: Option<&MasterView>,
-    ) -> Result<&Role, Undecided> {
+    ) -> Result<(&Role, bool), Undecided> {
         let masters = || self.roles.iter().filter(|role| role.is_master);
         let is_replaced_by =
             |role: &Role, later: &Role| later.before.as_ref() == Some(&role.history);
@@ -191,7 +197,8 @@ impl Answers {
                 || before.is_some_and(is_remembered)
         };
         let mut last: Vec<_> = masters().filter(|role| !is_replaced(role)).collect();
-        if last.is_empty() && masters().next().is_some() {
+        let all_replaced = last.is_empty() && masters().next().is_some();
+        if all_replaced {
             if !before.is_some_and(|before| before.is_forgotten(asked)) {
                 return Err(Undecided::Outdated);
             }
@@ -205,8 +212,8 @@ impl Answers {
         last.sort_by_key(|master| std::cmp::Reverse(followers(master)));
         match *last {
             [] => Err(Undecided::NoMaster),
-            [only] => Ok(only),
-            [one, other, ..] if followers(one) > followers(other) => Ok(one),
+            [only] => Ok((only, all_replaced)),
+            [one, other, ..] if followers(one) > followers(other) => Ok((one, all_replaced)),
             [one, other, ..] => Err(Undecided::TwoMasters(
                 one.address.clone(),
                 other.address.clone(),

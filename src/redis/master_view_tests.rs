@@ -156,9 +156,13 @@ fn a_resumed_master_is_not_believed_while_its_successor_is_silent() {
     };
     let silent = roles(&[old, informed]);
     assert_eq!(believed(&silent, None), outdated());
-    // An operator can return to the old master.
+    // An operator can return to the old master, which is then believed at once.
     let later = view.asked + FORGOTTEN_AFTER;
-    assert_eq!(silent.elect(later, Some(&view)).unwrap().master, at("old"));
+    let back = silent.elect(later, Some(&view)).unwrap();
+    assert_eq!(back.master, at("old"));
+    let soon = later + Duration::from_millis(500);
+    let again = silent.elect(soon, Some(&back)).unwrap();
+    assert_eq!(again.master, at("old"));
 }
 
 #[test]

@@ -221,11 +221,15 @@ impl Node {
             )));
         }
         let field = |name| fields.get(name).copied().unwrap_or_default().to_owned();
+        let is_master = field("role") == "master";
+        // A replica shows the ancestry of its last master until it has the data of the present one.
+        let is_current = is_master || field("master_link_status") == "up";
+        let before = Some(field("master_replid2")).filter(|id| id.contains(|digit| digit != '0'));
         Ok(Ok(Role {
             address: self.address.clone(),
-            is_master: field("role") == "master",
+            is_master,
             history: field("master_replid"),
-            before: Some(field("master_replid2")).filter(|id| id.contains(|digit| digit != '0')),
+            before: before.filter(|_| is_current),
         }))
     }
 }

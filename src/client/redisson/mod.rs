@@ -328,7 +328,9 @@ fn log_in_to_sentinels(
             return Err(section.error(key, "only sentinelServersConfig has sentinels"));
         }
     }
-    match (section.text(username)?, section.text(password)?) {
+    // An empty user, as of a variable that is not set, is none.
+    let user = section.text(username)?.filter(|user| !user.is_empty());
+    match (user, section.text(password)?) {
         (user, Some(password)) => {
             Ok(builder.sentinel_credentials(user.unwrap_or_default(), password))
         }
