@@ -1,76 +1,17 @@
 //! Answers that come late, to futures that are not polled, or from a server that refuses for a while. One arranged case per test, under
 //! a paused clock.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
-    },
-    time::Duration,
-};
+use std::{sync::atomic::Ordering::Relaxed, time::Duration};
 
-use redisson_lock::{
-    Config, Error, LockClient, LostReason, Owner,
-    test_util::{
-        InMemoryRedis,
-        simulation::{Ending, Fate, Faults},
-    },
-};
+use redisson_lock::{Error, LockClient, LostReason, Owner, test_util::InMemoryRedis};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use crate::network::{LEASE, NEVER, SHORT, SOON};
-
-/// A network with a switch for each fault.
-#[derive(Clone, Default)]
-struct Network(Arc<Switches>);
-
-#[derive(Default)]
-struct Switches {
-    is_loading: AtomicBool,
-    /// The answer to the next script is lost with its connection.
-    loses_answer: AtomicBool,
-    /// The next script is lost with its connection.
-    loses_script: AtomicBool,
-    /// How long a connection takes to open, in milliseconds.
-    connecting: AtomicU64,
-}
-
-impl Faults for Network {
-    fn connecting(&mut self) -> Duration {
-        Duration::from_millis(self.0.connecting.load(Relaxed))
-    }
-
-    fn sending(&mut self, _connection: u64, command: &'static str) -> Fate {
-        let is_script = command.starts_with("EVAL");
-        let ending = if is_script && self.0.loses_script.swap(false, Relaxed) {
-            Some(Ending::Unsent)
-        } else if is_script && self.0.loses_answer.swap(false, Relaxed) {
-            Some(Ending::Unanswered)
-        } else {
-            None
-        };
-        Fate {
-            delay: Duration::ZERO,
-            ending,
-        }
-    }
-
-    fn refusal(&mut self, command: &'static str) -> Option<String> {
-        let is_refused = self.0.is_loading.load(Relaxed) && command.starts_with("EVAL");
-        is_refused.then(|| "LOADING Redis is loading the dataset in memory".into())
-    }
-}
+use crate::network::{LEASE, NEVER, Network, SHORT, SOON, client, server};
 
 async fn set_up() -> (InMemoryRedis, Network, LockClient) {
-    let (server, network) = (InMemoryRedis::new(), Network::default());
-    server.set_faults(network.clone());
+    let (server, network) = server();
     let client = client(&server).await;
     (server, network, client)
-}
-
-async fn client(server: &InMemoryRedis) -> LockClient {
-    let config = Config::default().with_poll_floor(NEVER);
-    server.client_with(config).await.unwrap()
 }
 
 /// Polls a future once.
@@ -98,8 +39,7 @@ async fn fixed_lease_that_a_loading_server_has_lost_is_reported() {
 /// The server has restarted without the lock before the task sees its grant.
 #[tokio::test(start_paused = true)]
 async fn grant_from_before_a_reconnection_is_verified() {
-    let (server, network) = crate::network::server();
-    let client = client(&server).await;
+    let (server, network, client) = set_up().await;
     network.0.answers.store(10, Relaxed);
     let lock = client.reentrant_lock("a").with_lease(NEVER);
     let mut acquiring = Box::pin(lock.lock());
@@ -116,8 +56,8 @@ async fn grant_from_before_a_reconnection_is_verified() {
 /// The client pauses for a client that listens, so no task of its own asks behind the release.
 #[tokio::test(start_paused = true)]
 async fn unlock_that_is_not_polled_does_not_stop_the_local_queue() {
-    let (_server, _network, ours) = set_up().await;
-    let theirs = client(&_server).await;
+    let (server, _network, ours) = set_up().await;
+    let theirs = client(&server).await;
     let lock = |client: &LockClient| client.fenced_lock("a").owned_by(&Owner::new());
     let wait = |client: &LockClient| {
         let lock = lock(client);
@@ -146,8 +86,7 @@ async fn unlock_that_is_not_polled_does_not_stop_the_local_queue() {
 /// is released: its release must not end the hold that the other branch gets.
 #[tokio::test(start_paused = true)]
 async fn release_of_a_lost_hold_does_not_end_the_next_one() {
-    let (server, network) = crate::network::server();
-    let client = crate::network::client(&server).await;
+    let (server, network, client) = set_up().await;
     let lock = client.reentrant_lock("a").owned_by(&Owner::new());
     let guard = lock.lock().await.unwrap();
     // The first renewal loads the script.

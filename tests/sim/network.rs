@@ -38,6 +38,14 @@ pub struct Switches {
     pub late_answer: AtomicU32,
     /// The next n scripts arrive five seconds late, after the end of their connections.
     pub late: AtomicU32,
+    /// The next script is lost with its connection.
+    pub loses_script: AtomicBool,
+    /// The answer to the next script is lost with its connection.
+    pub loses_answer: AtomicBool,
+    /// How long a connection takes to open, in milliseconds.
+    pub connecting: AtomicU64,
+    /// Scripts are refused, as by a server that loads its data.
+    pub is_loading: AtomicBool,
     /// The n-th `CLIENT` command from now on is lost with its connection. Zero: none.
     pub lost_client: AtomicU32,
     /// Messages are lost.
@@ -64,6 +72,15 @@ impl Network {
 }
 
 impl Faults for Network {
+    fn connecting(&mut self) -> Duration {
+        Duration::from_millis(self.0.connecting.load(Relaxed))
+    }
+
+    fn refusal(&mut self, command: &'static str) -> Option<String> {
+        let is_refused = self.0.is_loading.load(Relaxed) && command.starts_with("EVAL");
+        is_refused.then(|| "LOADING Redis is loading the dataset in memory".into())
+    }
+
     fn sending(&mut self, connection: u64, command: &'static str) -> Fate {
         self.0.latest.fetch_max(connection, Relaxed);
         let is_script = command.starts_with("EVAL");
@@ -86,9 +103,13 @@ impl Faults for Network {
         let lost = &self.0.lost_client;
         let before = |left: u32| left.checked_sub(1);
         let is_lost = command == "CLIENT" && lost.fetch_update(Relaxed, Relaxed, before) == Ok(1);
+        let is_lost = is_lost || is_script && self.0.loses_script.swap(false, Relaxed);
+        let is_unheard = !is_lost && is_script && self.0.loses_answer.swap(false, Relaxed);
         Fate {
             delay: self.delay(),
-            ending: is_lost.then_some(Ending::Unsent),
+            ending: is_lost
+                .then_some(Ending::Unsent)
+                .or(is_unheard.then_some(Ending::Unanswered)),
         }
     }
 

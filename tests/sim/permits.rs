@@ -12,10 +12,12 @@ use redisson_lock::{
     LockClient, LostReason, PermitExpirableSemaphore,
     test_util::{
         InMemoryRedis,
-        simulation::{Ending, Fate, Faults},
+        simulation::{Fate, Faults},
     },
 };
 use tokio::time::{Instant, timeout};
+
+use crate::network;
 
 const LEASE: Duration = Duration::from_secs(3);
 
@@ -28,24 +30,6 @@ impl Faults for Scripts {
         let is_script = command.starts_with("EVAL");
         self.0.fetch_add(is_script.into(), Relaxed);
         Fate::default()
-    }
-}
-
-/// Loses the answer to a script once it is set, and lets the next connection take so many milliseconds.
-#[derive(Clone, Default)]
-struct Outage(Arc<AtomicU64>);
-
-impl Faults for Outage {
-    fn connecting(&mut self) -> Duration {
-        Duration::from_millis(self.0.swap(0, Relaxed))
-    }
-
-    fn sending(&mut self, _connection: u64, command: &'static str) -> Fate {
-        let is_lost = command.starts_with("EVAL") && self.0.load(Relaxed) > 0;
-        Fate {
-            delay: Duration::ZERO,
-            ending: is_lost.then_some(Ending::Unanswered),
-        }
     }
 }
 
@@ -110,11 +94,17 @@ async fn permit_acquired_through_an_outage_is_valid_and_renewed() {
 /// The answer to the first sending is lost, and its repetition is answered after the end of the lease.
 #[tokio::test(start_paused = true)]
 async fn grant_that_is_over_at_its_answer_is_returned_and_replaced() {
-    let (server, outage) = (InMemoryRedis::new(), Outage::default());
+    let (server, network) = network::server();
     let [(_ours, pool), (_theirs, other)] = two(&server).await;
-    server.set_faults(outage.clone());
-    outage.0.store(4 * LEASE.as_millis() as u64, Relaxed);
-    let permit = pool.acquire(LEASE).await.unwrap();
+    network.0.loses_answer.store(true, Relaxed);
+    network.0.connecting.store(100_000, Relaxed);
+    let waiting = tokio::spawn({
+        let pool = pool.clone();
+        async move { pool.acquire(LEASE).await }
+    });
+    server.advance(4 * LEASE).await;
+    network.0.connecting.store(0, Relaxed);
+    let permit = waiting.await.unwrap().unwrap();
     assert!(!permit.is_lost());
     assert!(permit.release().await.unwrap());
     server.advance(LEASE).await;

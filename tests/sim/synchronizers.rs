@@ -8,10 +8,7 @@ use std::{
     cell::Cell,
     collections::BTreeSet,
     rc::Rc,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
-    },
+    sync::{Arc, atomic::Ordering::Relaxed},
     time::Duration,
 };
 
@@ -31,7 +28,7 @@ use tokio::{
 };
 use tracing::Level;
 
-use crate::lines::Lines;
+use crate::{lines::Lines, network::Network};
 
 /// The longest duration of a history, many times longer than its outages and leases.
 const LONG: Duration = Duration::from_secs(20_000);
@@ -446,38 +443,6 @@ fn latches_keep_the_rules() {
     campaign(latches);
 }
 
-/// A network with a switch for each fault.
-#[derive(Clone, Default)]
-struct Network(Arc<Switches>);
-
-#[derive(Default)]
-struct Switches {
-    /// The answer to the next script is lost with its connection.
-    loses_answer: AtomicBool,
-    /// How long a connection takes to open, in milliseconds.
-    connecting: AtomicU64,
-    /// The delay of each answer, in milliseconds.
-    answering: AtomicU64,
-}
-
-impl Faults for Network {
-    fn connecting(&mut self) -> Duration {
-        Duration::from_millis(self.0.connecting.load(Relaxed))
-    }
-
-    fn sending(&mut self, _connection: u64, command: &'static str) -> Fate {
-        let is_lost = command.starts_with("EVAL") && self.0.loses_answer.swap(false, Relaxed);
-        Fate {
-            delay: Duration::ZERO,
-            ending: is_lost.then_some(Ending::Unanswered),
-        }
-    }
-
-    fn answering(&mut self, _connection: u64) -> Duration {
-        Duration::from_millis(self.0.answering.load(Relaxed))
-    }
-}
-
 /// A refusal writes nothing, so it must not count as a use of the record that makes attempts repeatable.
 #[tokio::test(start_paused = true)]
 async fn attempt_is_known_through_an_outage_after_many_refusals() {
@@ -557,7 +522,7 @@ async fn timed_acquire_ends_in_time_beside_ever_new_messages() {
     pool.try_set_permits(1).await.unwrap();
     let permit = pool.acquire().await.unwrap();
     server.set_faults(network.clone());
-    network.0.answering.store(20, Relaxed);
+    network.0.answers.store(20, Relaxed);
     let raw = Arc::new(server.raw().await.unwrap());
     let mut messages = JoinSet::new();
     messages.spawn(async move {
@@ -653,7 +618,7 @@ async fn permits_granted_or_released_during_a_shutdown_are_given_back() {
         ends.acquire(lease).await.unwrap(),
     );
     server.set_faults(network.clone());
-    network.0.answering.store(500, Relaxed);
+    network.0.answers.store(500, Relaxed);
     let late = tokio::spawn(async move { pool.acquire_many(2).await });
     let late_end = tokio::spawn(async move { ends.acquire(lease).await });
     let early = tokio::spawn(early.release());

@@ -26,6 +26,14 @@ impl Bed {
             .join(&self.spec, wanted, true, signal, self.now)
     }
 
+    /// A waiter for the opening of a latch, whose mark is 42.
+    fn waits_for_an_opening(&mut self) -> WaiterId {
+        self.waits_for(Wanted::Opening {
+            mark: 42,
+            is_marked: false,
+        })
+    }
+
     fn message(&mut self, number: i64) {
         self.waiters
             .handle_message(&self.spec.channel, number, self.now);
@@ -221,13 +229,7 @@ fn the_smallest_number_wakes_no_waiter() {
 #[test]
 fn an_opening_before_the_mark_is_looked_at_and_one_after_it_counts() {
     let mut bed = Bed::new();
-    let wanted = Wanted::Opening {
-        mark: 42,
-        is_marked: false,
-    };
-    let signal = Arc::new(Notify::new());
-    let spec = bed.spec.clone();
-    let one = bed.waiters.join(&spec, wanted, true, signal, bed.now);
+    let (one, spec) = (bed.waits_for_an_opening(), bed.spec.clone());
     for odd in [7, -1] {
         bed.message(odd);
         assert_eq!(bed.waiters.state(&spec, one), State::Parked);
@@ -243,13 +245,7 @@ fn an_opening_before_the_mark_is_looked_at_and_one_after_it_counts() {
 #[test]
 fn a_count_set_after_the_mark_proves_that_the_latch_opened() {
     let mut bed = Bed::new();
-    let wanted = Wanted::Opening {
-        mark: 42,
-        is_marked: false,
-    };
-    let signal = Arc::new(Notify::new());
-    let spec = bed.spec.clone();
-    let one = bed.waiters.join(&spec, wanted, true, signal, bed.now);
+    let (one, spec) = (bed.waits_for_an_opening(), bed.spec.clone());
     bed.message(BEGUN);
     assert_eq!(bed.notified(&[one]), [true], "it has not looked yet");
     bed.message(42);
