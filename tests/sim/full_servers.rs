@@ -33,6 +33,8 @@ struct State {
     durable: AtomicU64,
     /// That connection ends with its next script, not with any command.
     ends_with_script: AtomicBool,
+    /// Answers on that connection are late.
+    is_slow: AtomicBool,
 }
 
 impl Faults for Full {
@@ -51,6 +53,14 @@ impl Faults for Full {
         Fate {
             delay: Duration::ZERO,
             ending: ends.then_some(Ending::Unsent),
+        }
+    }
+
+    fn answering(&mut self, connection: u64) -> Duration {
+        let is_durable = connection == self.0.durable.load(Relaxed);
+        match self.0.is_slow.load(Relaxed) && is_durable {
+            true => LONG,
+            false => Duration::ZERO,
         }
     }
 
@@ -100,4 +110,21 @@ async fn renewal_without_its_connection_does_not_keep_a_release_waiting() {
         let released = guard.unlock().await;
         assert_eq!(released, Ok(Released::Fully), "{ends_with_script}");
     }
+}
+
+/// The renewal is queued behind an acquisition when the connection breaks.
+#[tokio::test(start_paused = true)]
+async fn queued_renewal_does_not_keep_a_release_waiting() {
+    let (client, full) = client().await;
+    let lock = |name: &str| client.reentrant_lock(name).with_durability(Durability::All);
+    let guard = lock("a").lock().await.unwrap();
+    // The renewal is due after 10 s.
+    sleep(Duration::from_millis(9_900)).await;
+    full.0.is_slow.store(true, Relaxed);
+    let other = lock("b");
+    let _acquiring = tokio::spawn(async move { other.lock().await.map(|guard| guard.leak()) });
+    sleep(Duration::from_millis(20)).await;
+    full.0.is_full.store(true, Relaxed);
+    sleep(Duration::from_secs(2)).await;
+    assert_eq!(guard.unlock().await, Ok(Released::Fully));
 }
