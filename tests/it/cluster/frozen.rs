@@ -29,6 +29,8 @@ const TASKS: usize = 4;
 /// A busy machine causes delays of its own, also on a second cluster without a paused shard, and
 /// perhaps on one of them alone. A client that waits for the paused shard fails each attempt.
 const ATTEMPTS: usize = 3;
+/// The most rounds, with those in which the machine was too busy for the traffic without a paused shard: they show nothing.
+const ROUNDS: usize = 9;
 /// Without shards, a client listens at one node, which may be the paused one. Within this time it
 /// changes the node.
 const FINDS_OUT: Duration = Duration::from_secs(4);
@@ -169,9 +171,9 @@ async fn p_r5_p_fr11_a_shard_asleep_delays_no_client_of_the_rest() {
         let on_sleeper = cluster.name_on(SLEEPER, "asleep").await;
         let asleep = client.reentrant_lock(&on_sleeper).lock().await.unwrap();
         let rival = connect(&cluster.url(), config(sharded)).await;
-        let mut attempts = 0;
+        let (mut attempts, mut rounds) = (0, 0);
         loop {
-            attempts += 1;
+            rounds += 1;
             let_pass(Duration::from_secs(1)).await;
             let _warm_up = (traffic.p99(QUIET), beside.p99(QUIET));
             let_pass(QUIET).await;
@@ -200,7 +202,9 @@ async fn p_r5_p_fr11_a_shard_asleep_delays_no_client_of_the_rest() {
             if good(0) && good(1) {
                 break;
             }
-            assert!(attempts < ATTEMPTS, "{message}");
+            let shows = |p99: [Duration; 2]| !p99.contains(&Duration::MAX);
+            attempts += usize::from(shows(quiet) && shows(beside));
+            assert!(attempts < ATTEMPTS && rounds < ROUNDS, "{message}");
         }
         traffic.end().await;
         beside.end().await;

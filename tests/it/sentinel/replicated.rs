@@ -121,6 +121,22 @@ async fn an_old_master_is_not_believed_while_its_successor_is_silent() {
     assert_eq!(guard.unlock().await, Ok(Released::Fully));
 }
 
+/// A replica was promoted, follows its old master again, and has not got its data yet: it shows the ancestry of its own time as a
+/// master. New clients were refused for as long as that lasted.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_replica_that_is_not_in_step_tells_of_no_failover() {
+    let set_up = Replicated::start(1).await;
+    set_up.caught_up(0).await;
+    let replica = &set_up.servers[1];
+    replica.command::<()>(&["REPLICAOF", "NO", "ONE"]).await;
+    // No server is there, as if the synchronisation failed.
+    replica
+        .command::<()>(&["REPLICAOF", "127.0.0.1", "1"])
+        .await;
+    let client = LockClient::connect(set_up.url()).await.unwrap();
+    works(&client, &unique_name("held")).await;
+}
+
 /// Two unrelated masters: the client uses the one with more replicas. If they have equally many,
 /// new clients are refused, and existing clients keep their master.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
