@@ -12,7 +12,7 @@
 --       place: ms that a waiter of this crate keeps its place after its last attempt
 --       timeout: ms that a waiter of Redisson keeps its place
 --       channel: of the lock; a waiter subscribes to `channel:owner`
---       nudge: 1 to notify the head of the queue if the lock is free, else 0
+--       notify_head: 1 to notify the head of the queue if the lock is free, else 0
 -- Its messages to other waiters are hints: without the right to the channels, these ask by themselves, a little later.
 -- Replies
 --   DONE    granted
@@ -120,7 +120,7 @@ local function take_place(queue, places, owner, now, place, timeout)
 end
 
 local keys, args = 3, 8
-local function operation(k, owner, lease, holds, waited, place, timeout, channel, nudge)
+local function operation(k, owner, lease, holds, waited, place, timeout, channel, notify_head)
   local lock, queue, places = KEYS[k], KEYS[k + 1], KEYS[k + 2]
   waited, place = tonumber(waited), tonumber(place)
   local remaining = call('PTTL', lock)
@@ -162,7 +162,7 @@ local function operation(k, owner, lease, holds, waited, place, timeout, channel
     end
     -- If one waiter of a client is dead, the next one of that client probably is too.
     suspects_head = removed and client_of(removed) == client_of(head)
-    if nudge == '1' or suspects_head then
+    if notify_head == '1' or suspects_head then
       -- The head may be asleep: the end of a lease has no message.
       redis.pcall(PUBLISH, channel .. ':' .. head, '0')
       -- At a first attempt (waited == 0) the head may be about to ask, so its place is not shortened.

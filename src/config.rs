@@ -69,7 +69,7 @@ pub struct Config {
     /// How long a Java waiter for a fair lock keeps its place in the queue. Default: 300 s. Set it to the value of the Java
     /// services: a Java waiter subtracts that time from every place behind it when it leaves, so a waiter of this crate behind
     /// it adds the same time first. A waiter of this crate keeps its own place for three times
-    /// [`poll_floor`](Self::poll_floor), whatever this setting is.
+    /// [`max_poll_interval`](Self::max_poll_interval), whatever this setting is.
     ///
     /// Redisson: `fairLockWaitTimeout`.
     #[cfg_attr(
@@ -110,7 +110,7 @@ pub struct Config {
     /// How the messages that wake waiters travel on a cluster; elsewhere it has no effect. Default: [`ShardedPubSub::Auto`].
     ///
     /// Redisson: `shardedSubscriptionMode`, of 3.22.0 and later. All services that share locks must use the same value: a client
-    /// with another one receives no message, and asks every [`poll_floor`](Self::poll_floor).
+    /// with another one receives no message, and asks every [`max_poll_interval`](Self::max_poll_interval).
     #[cfg_attr(feature = "serde", serde(rename = "shardedSubscriptionMode"))]
     pub sharded_pubsub: ShardedPubSub,
 
@@ -125,8 +125,11 @@ pub struct Config {
     /// Every waiter for a fair lock asks as often, to keep its place. It loses its place if it is silent for three times as long
     /// and is the head of the queue. Services that share fair locks should use one value: each client judges by its own value
     /// whether another client's waiter is dead.
-    #[cfg_attr(feature = "serde", serde(deserialize_with = "reading::millis"))]
-    pub poll_floor: Duration,
+    #[cfg_attr(
+        feature = "serde",
+        serde(alias = "pollFloor", deserialize_with = "reading::millis")
+    )]
+    pub max_poll_interval: Duration,
 
     /// Whether a client yields a released lock to other waiting clients, before its next `lock` or `try_lock_for`. Default: true.
     ///
@@ -225,7 +228,7 @@ impl Default for Config {
             wait_for_disk: false,
             sharded_pubsub: ShardedPubSub::default(),
             name_prefix: String::new(),
-            poll_floor: Duration::from_secs(5),
+            max_poll_interval: Duration::from_secs(5),
             yield_to_others: true,
             local_hand_off: Duration::from_millis(2),
             deadlock_warning: Some(Duration::from_secs(10)),
@@ -307,10 +310,10 @@ impl Config {
         self
     }
 
-    /// With this [`poll_floor`](Self::poll_floor).
+    /// With this [`max_poll_interval`](Self::max_poll_interval).
     #[must_use = "it is another configuration"]
-    pub fn with_poll_floor(mut self, poll_floor: Duration) -> Self {
-        self.poll_floor = poll_floor;
+    pub fn with_max_poll_interval(mut self, max_poll_interval: Duration) -> Self {
+        self.max_poll_interval = max_poll_interval;
         self
     }
 
@@ -361,10 +364,11 @@ impl Config {
 const MOST_CLIENT_NAME: usize = 128;
 
 impl Config {
-    /// How long an entry of this client in a fair queue lasts without a word from its waiter, which refreshes it at every poll floor
+    /// How long an entry of this client in a fair queue lasts without a word from its waiter, which refreshes it at every poll
+    /// interval
     /// and may miss two.
     pub(crate) fn fair_entry_lasts(&self) -> Duration {
-        self.poll_floor * 3
+        self.max_poll_interval * 3
     }
 
     /// The name of the connections of the client `id`.
@@ -397,7 +401,7 @@ impl Config {
         let refused =
             |name: &str, reason: String| Error::config(format!("{}: {reason}", named(name)));
         for wait in [
-            &mut self.poll_floor,
+            &mut self.max_poll_interval,
             &mut self.fair_lock_wait,
             &mut self.command_wait,
             &mut self.outage_wait,
@@ -412,7 +416,11 @@ impl Config {
             }
             Ok(())
         };
-        least("poll_floor", self.poll_floor, Duration::from_millis(100))?;
+        least(
+            "max_poll_interval",
+            self.max_poll_interval,
+            Duration::from_millis(100),
+        )?;
         least("command_wait", self.command_wait, Duration::from_millis(1))?;
         least("replica_wait", self.replica_wait, Duration::from_millis(1))?;
         // A release waits for a renewal of its hold, and the renewal waits for replicas.
@@ -525,6 +533,15 @@ mod reading {
         }
 
         #[test]
+        fn former_name_of_the_poll_interval_is_read() {
+            for name in ["maxPollInterval", "pollFloor"] {
+                let config: Config =
+                    serde_json::from_str(&format!(r#"{{"{name}": "2s"}}"#)).unwrap();
+                assert_eq!(config.max_poll_interval, Duration::from_secs(2), "{name}");
+            }
+        }
+
+        #[test]
         fn times_may_have_units() {
             for (text, millis) in [
                 ("30s", 30_000),
@@ -611,7 +628,7 @@ mod tests {
             wait_for_disk: true,
             sharded_pubsub: ShardedPubSub::Off,
             name_prefix: "b".into(),
-            poll_floor: ms(5),
+            max_poll_interval: ms(5),
             yield_to_others: false,
             local_hand_off: ms(6),
             deadlock_warning: None,
@@ -630,7 +647,7 @@ mod tests {
             .with_wait_for_disk(true)
             .with_sharded_pubsub(ShardedPubSub::Off)
             .with_name_prefix("b")
-            .with_poll_floor(ms(5))
+            .with_max_poll_interval(ms(5))
             .with_yield_to_others(false)
             .with_local_hand_off(ms(6))
             .with_deadlock_warning(None)
@@ -653,7 +670,7 @@ mod tests {
             |config| config.watchdog_lease = Duration::MAX,
             |config| config.watchdog_batch_size = 0,
             |config| config.watchdog_batch_size = 10_001,
-            |config| config.poll_floor = Duration::from_millis(99),
+            |config| config.max_poll_interval = Duration::from_millis(99),
         ];
         for breaking in broken {
             let mut config = Config::default();

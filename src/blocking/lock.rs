@@ -33,6 +33,10 @@ pub type DynLock = Lock<Dyn>;
 #[derive(Debug, Clone)]
 pub struct Lock<K: Kind>(crate::Lock<K>);
 
+/// Converts a lock of an asynchronous client.
+///
+/// Such a client runs on the runtime that created it, unless it has [its own](crate::LockClientBuilder::own_runtime). A
+/// blocking call needs another thread of that runtime: within a task of a runtime with one thread, it waits without end.
 impl<K: Kind> From<crate::Lock<K>> for Lock<K> {
     fn from(lock: crate::Lock<K>) -> Self {
         Self(lock)

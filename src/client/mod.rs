@@ -98,7 +98,7 @@ impl LockClient {
     ///
     /// Each waiter has an entry in a queue on the server. A waiter of this crate refreshes its entry while it waits, so a dead waiter
     /// delays the waiters behind it for seconds only (up to 5.5 s by default, see
-    /// [`Config::poll_floor`](crate::Config::poll_floor)). A dead Java waiter delays them for Java's `fairLockWaitTimeout` (see
+    /// [`Config::max_poll_interval`](crate::Config::max_poll_interval)). A dead Java waiter delays them for Java's `fairLockWaitTimeout` (see
     /// [`Config::fair_lock_wait`](crate::Config::fair_lock_wait)). A wait that ends without the lock, or is dropped, leaves the
     /// queue; the entries of other waiters stay as they are.
     ///

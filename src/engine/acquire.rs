@@ -3,7 +3,7 @@
 //! The first attempt is sent at once. A refused waiter subscribes, waits for the confirmation, and
 //! tries again, because the lock may have been released before. From then on it waits for a
 //! notification before each attempt (invariant 5). [`Pause`] is the wait between two attempts: for
-//! a notification, or for a polled kind the back-off.
+//! a notification, or for a spin lock the back-off.
 //!
 //! The asker alone asks for a lock with a local queue ([`local_lock`](super::local_lock)).
 //! The loop therefore begins with the wait in the queue, and returns there if the task is refused
@@ -32,7 +32,7 @@ pub(super) const GRACE: Duration = Duration::from_millis(100);
 struct AttemptHistory {
     last: Option<Instant>,
     /// The time of the last attempt that made the script notify the head of the queue.
-    nudged: Option<Instant>,
+    head_notified: Option<Instant>,
     /// The number of reconnections at the last attempt.
     reconnections: u64,
 }
@@ -41,20 +41,20 @@ impl AttemptHistory {
     fn new(engine: &Engine) -> Self {
         Self {
             last: None,
-            nudged: None,
+            head_notified: None,
             reconnections: engine.wakeups.reconnections(),
         }
     }
 
-    /// Begins the next attempt. Once per poll floor, it also makes the script notify the head of
+    /// Begins the next attempt. Once per poll interval, it also makes the script notify the head of
     /// the queue.
     fn next(&mut self, engine: &Engine) -> PriorAttempt {
         let now = Instant::now();
-        let nudge = self
-            .nudged
-            .is_none_or(|last| now >= last + engine.config.poll_floor);
-        if nudge {
-            self.nudged = Some(now);
+        let notify_head = self
+            .head_notified
+            .is_none_or(|last| now >= last + engine.config.max_poll_interval);
+        if notify_head {
+            self.head_notified = Some(now);
         }
         let reconnections = engine.wakeups.reconnections();
         // After a reconnection, the server may be another one, which does not know the last
@@ -62,7 +62,7 @@ impl AttemptHistory {
         let last = self.last.replace(now);
         let last = last.filter(|_| self.reconnections == reconnections);
         self.reconnections = reconnections;
-        PriorAttempt { last, nudge }
+        PriorAttempt { last, notify_head }
     }
 }
 

@@ -53,7 +53,7 @@ pub(super) enum AttemptOutcome {
 pub(super) struct PriorAttempt {
     /// The time of the previous attempt, if it was made on the same connection.
     pub(super) last: Option<Instant>,
-    pub(super) nudge: bool,
+    pub(super) notify_head: bool,
 }
 
 impl PriorAttempt {
@@ -62,7 +62,7 @@ impl PriorAttempt {
             since_last: self.last.map_or(Duration::ZERO, |last| {
                 (sent - last).max(Duration::from_millis(1))
             }),
-            nudge: self.nudge,
+            notify_head: self.notify_head,
         }
     }
 }

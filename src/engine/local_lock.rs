@@ -50,7 +50,7 @@ pub(super) struct Current<T> {
 }
 
 /// A waiter: its request, and how it is notified.
-pub(super) struct Waiter<W, O> {
+pub(super) struct LocalWaiter<W, O> {
     id: EntryId,
     pub(super) request: W,
     pub(super) signal: Arc<Signal<O>>,
@@ -78,11 +78,11 @@ struct State<T, W, O> {
 
 /// The waiters of a lock, and the state that only a contended lock needs.
 struct Contention<W, O> {
-    waiters: VecDeque<Waiter<W, O>>,
+    waiters: VecDeque<LocalWaiter<W, O>>,
     /// The number of waiters of each owner.
     owners: HashMap<Owner, usize>,
     /// The waiter to which the lock was handed last.
-    successor: Option<Waiter<W, O>>,
+    successor: Option<LocalWaiter<W, O>>,
     /// The start of the consecutive turns of this client, which leave no gap for other clients.
     turns_began: Option<Instant>,
     /// The release under way leaves a gap, because the turns have lasted for [`GAP_AFTER`].
@@ -180,18 +180,18 @@ impl<T, W, O> Default for LocalLock<T, W, O> {
 }
 
 impl<W, O> Contention<W, O> {
-    fn push(&mut self, waiter: Waiter<W, O>) {
+    fn push(&mut self, waiter: LocalWaiter<W, O>) {
         *self.owners.entry(waiter.signal.owner).or_default() += 1;
         self.waiters.push_back(waiter);
     }
 
-    fn pop(&mut self) -> Option<Waiter<W, O>> {
+    fn pop(&mut self) -> Option<LocalWaiter<W, O>> {
         let waiter = self.waiters.pop_front()?;
         self.forget(waiter.signal.owner);
         Some(waiter)
     }
 
-    fn remove(&mut self, id: EntryId) -> Option<Waiter<W, O>> {
+    fn remove(&mut self, id: EntryId) -> Option<LocalWaiter<W, O>> {
         let index = self.waiters.iter().position(|waiter| waiter.id == id)?;
         let waiter = self.waiters.remove(index)?;
         self.forget(waiter.signal.owner);
@@ -282,7 +282,7 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
             contention.last_busy = Some(Instant::now());
         }
         let (request, signal) = wait();
-        contention.push(Waiter {
+        contention.push(LocalWaiter {
             id,
             request,
             signal: signal.clone(),
@@ -519,7 +519,7 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
         &self,
         number: u64,
         now: Instant,
-        make_successor: impl FnOnce(&Waiter<W, O>) -> Option<(Current<T>, O)>,
+        make_successor: impl FnOnce(&LocalWaiter<W, O>) -> Option<(Current<T>, O)>,
     ) -> Option<bool> {
         let mut state = self.state();
         let State {

@@ -21,7 +21,7 @@ use super::{
     room::{self, PICK_UP},
     telemetry::End,
     tenure::Tenure,
-    waiters::poll_floor,
+    waiters::max_poll_interval,
 };
 use crate::{error::Error, owner::OwnerId};
 
@@ -63,7 +63,9 @@ impl ContendedLocks {
         let mut notified = Vec::new();
         let mut marks = Vec::new();
         self.locks().retain(|local| {
-            let pause = |tenure: &Arc<Tenure>| poll_floor(&tenure.spec, engine.config.poll_floor);
+            let pause = |tenure: &Arc<Tenure>| {
+                max_poll_interval(&tenure.spec, engine.config.max_poll_interval)
+            };
             let can_ask = |request: &AcquireRequest| engine.batcher.is_ready(&request.spec);
             let mark = |hold: &HoldGuard| marks.push(hold.mark_dropped());
             let look = local.look(now, pause, can_ask, mark);

@@ -24,7 +24,7 @@
 //! | [`deadline_queue`], [`alarm`], [`watchdog`] | what is due | renews, and notifies holders of a loss |
 //! | [`telemetry`] | - | shows acquisitions and holds to gauges and spans |
 //! | [`runtime`], [`own_thread`] | whether a runtime suffices for a client | runs a client on a thread of its own |
-//! | [`waiters`], [`queue`], [`echoes`], [`room`], [`wakeup`] | which waiter is woken | subscribes, and polls for waiters without a message |
+//! | [`waiters`], [`room_queue`], [`echoes`], [`room`], [`wakeup`] | which waiter is woken | subscribes, and polls for waiters without a message |
 //! | [`synchronizers`] | which waiter of a semaphore or latch is notified | acquires permits, waits, releases them |
 //! | [`yielding`], [`intents`] | when a lock is left to other clients, or to a writer | - |
 
@@ -50,12 +50,12 @@ mod loss;
 mod own_thread;
 mod owners;
 mod pause;
-mod queue;
 mod readers;
 mod release;
 mod request;
 mod retry;
 mod room;
+mod room_queue;
 mod runtime;
 mod standing;
 mod synchronizers;
@@ -259,7 +259,7 @@ impl EngineHandle {
             options: Arc::new(options),
             batcher: Batcher::new(redis.clone(), Handle::current()),
             synchronizers: Synchronizers::new(redis.clone(), id, &config),
-            wakeups: Wakeups::new(redis, config.poll_floor, config.yield_to_others),
+            wakeups: Wakeups::new(redis, config.max_poll_interval, config.yield_to_others),
             config,
             owners: OwnerTable::default(),
             contended: ContendedLocks::default(),

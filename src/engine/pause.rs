@@ -1,4 +1,4 @@
-//! The wait between two attempts: for a notification, or for a polled kind the back-off.
+//! The wait between two attempts: for a notification, or for a spin lock the back-off.
 
 use std::{future::ready, pin::Pin, sync::Arc, time::Duration};
 

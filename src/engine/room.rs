@@ -16,7 +16,7 @@ use smallvec::SmallVec;
 use tokio::time::Instant;
 
 use super::{
-    queue::WaiterId,
+    room_queue::WaiterId,
     waiters::{ParkDecision, Waiters},
 };
 use crate::{
@@ -297,7 +297,7 @@ impl<O> WaitingRoom<O> {
         })
     }
 
-    /// Completes when a [`poll`](Self::poll) is due. Only one task may wait.
+    /// Completes when a [`notify_due`](Self::notify_due) is due. Only one task may wait.
     pub(super) async fn due(&self) {
         loop {
             let next = self.waiters().next_due();
@@ -314,9 +314,9 @@ impl<O> WaitingRoom<O> {
 
     /// Notifies the waiters whose poll is due. Returns their number, and the intents that are due,
     /// with their lengths.
-    pub(super) fn poll(&self, now: Instant) -> (usize, Vec<(Arc<LockSpec>, Duration)>) {
+    pub(super) fn notify_due(&self, now: Instant) -> (usize, Vec<(Arc<LockSpec>, Duration)>) {
         let (notified, intents) =
-            self.change(|waiters| (waiters.poll(now), waiters.take_due_intents(now)));
+            self.change(|waiters| (waiters.notify_due(now), waiters.take_due_intents(now)));
         let count = notified.len();
         drop(notified.into_iter().collect::<ToNotify<O>>());
         (count, intents)

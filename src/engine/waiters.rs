@@ -5,7 +5,7 @@
 //! Messages, reconnections, losses and polls wake waiters. A waiter stores its wake-up as a state.
 //! An event during an attempt makes a refusal outdated; the waiter then tries again instead of
 //! parking. A waiter that leaves without using a wake-up passes it on. Each queue has a
-//! poll besides: when the holder's lease ends, and after the poll floor at the latest (invariant
+//! poll besides: when the holder's lease ends, and after the poll interval at the latest (invariant
 //! 5).
 
 use std::{sync::Arc, time::Duration};
@@ -17,7 +17,7 @@ use super::{
     deadline_queue::DeadlineQueue,
     echoes::Ticket,
     intents::Intents,
-    queue::{KeepsSubscribed, Key, Queue, State, Waiter, WaiterId},
+    room_queue::{KeepsSubscribed, Key, RoomQueue, RoomWaiter, WaiterId, WaiterState},
     yielding::{Neighbours, Yields},
 };
 use crate::{
@@ -39,7 +39,7 @@ const UNANNOUNCED: Duration = Duration::from_millis(200);
 #[derive(Debug)]
 pub(super) struct Waiters<S> {
     /// The queues of each channel. Most channels have one, so a list takes less room than a map.
-    channels: HashMap<Bytes, Vec<Queue<S>>>,
+    channels: HashMap<Bytes, Vec<RoomQueue<S>>>,
     /// The time of each queue's next poll.
     polls: DeadlineQueue<Key>,
     /// The yields, in which locks are left to other clients.
@@ -53,7 +53,7 @@ pub(super) struct Waiters<S> {
     unheard: Vec<Arc<LockSpec>>,
     /// Channels to unsubscribe from.
     unneeded: Vec<Bytes>,
-    poll_floor: Duration,
+    max_poll_interval: Duration,
     ids: u64,
 }
 
@@ -67,7 +67,7 @@ pub(super) enum ParkDecision {
 }
 
 impl<S: Clone> Waiters<S> {
-    pub(super) fn new(poll_floor: Duration, yields: bool) -> Self {
+    pub(super) fn new(max_poll_interval: Duration, yields: bool) -> Self {
         Self {
             channels: HashMap::default(),
             polls: DeadlineQueue::default(),
@@ -77,19 +77,19 @@ impl<S: Clone> Waiters<S> {
             contradicted: Vec::new(),
             unheard: Vec::new(),
             unneeded: Vec::new(),
-            poll_floor,
+            max_poll_interval,
             ids: 0,
         }
     }
 
-    fn queue(&mut self, spec: &LockSpec) -> Option<&mut Queue<S>> {
+    fn queue(&mut self, spec: &LockSpec) -> Option<&mut RoomQueue<S>> {
         self.queue_and_polls(spec).map(|(queue, _)| queue)
     }
 
     fn queue_and_polls(
         &mut self,
         spec: &LockSpec,
-    ) -> Option<(&mut Queue<S>, &mut DeadlineQueue<Key>)> {
+    ) -> Option<(&mut RoomQueue<S>, &mut DeadlineQueue<Key>)> {
         let mut queues = self.channels.get_mut(&spec.channel)?.iter_mut();
         let queue = queues.find(|queue| queue.is_of(spec))?;
         Some((queue, &mut self.polls))
@@ -99,9 +99,9 @@ impl<S: Clone> Waiters<S> {
     pub(super) fn join(&mut self, spec: &Arc<LockSpec>, signal: S) -> WaiterId {
         self.ids += 1;
         let id = WaiterId(self.ids);
-        let waiter = Waiter {
+        let waiter = RoomWaiter {
             id,
-            state: State::Trying,
+            state: WaiterState::Trying,
             signal,
         };
         match self.queue(spec) {
@@ -111,11 +111,11 @@ impl<S: Clone> Waiters<S> {
         id
     }
 
-    fn begin(&mut self, spec: &Arc<LockSpec>) -> &mut Queue<S> {
-        let poll_floor = poll_floor(spec, self.poll_floor);
+    fn begin(&mut self, spec: &Arc<LockSpec>) -> &mut RoomQueue<S> {
+        let max_poll_interval = max_poll_interval(spec, self.max_poll_interval);
         let queues = self.channels.entry(spec.channel.clone());
         let queues = queues.or_insert_with(|| Vec::with_capacity(1));
-        queues.push(Queue::new(spec, poll_floor));
+        queues.push(RoomQueue::new(spec, max_poll_interval));
         let last = queues.len() - 1;
         &mut queues[last]
     }
@@ -140,7 +140,7 @@ impl<S: Clone> Waiters<S> {
         let waiters = self.queue(spec).map(|queue| queue.waiters.iter_mut());
         let others = waiters.into_iter().flatten();
         let others = others.filter(|other| Some(other.id) != taker && is_of_owner(&other.signal));
-        others.filter_map(Waiter::wake).collect()
+        others.filter_map(RoomWaiter::wake).collect()
     }
 
     /// Adds a waiter that does not try before the end of a yield. Returns `None` without a yield;
@@ -154,7 +154,7 @@ impl<S: Clone> Waiters<S> {
         let until = self.yields.begin_wait(spec, now)?;
         let id = self.join(spec, signal);
         let queue = self.queue(spec)?;
-        queue.waiter(id)?.state = State::Parked;
+        queue.waiter(id)?.state = WaiterState::Parked;
         queue.rest(until);
         let listens = queue.listens;
         self.poll_by(spec, until, now);
@@ -227,7 +227,7 @@ impl<S: Clone> Waiters<S> {
             return;
         };
         if queue.waiters.len() > 1 {
-            let at = now + pause(Some(until - now), queue.polls, queue.poll_floor);
+            let at = now + pause(Some(until - now), queue.polls, queue.max_poll_interval);
             self.poll_by(spec, at, now);
         }
     }
@@ -235,7 +235,7 @@ impl<S: Clone> Waiters<S> {
     /// Begins an attempt of a waiter. A later event makes its refusal out of date.
     pub(super) fn begin_attempt(&mut self, spec: &LockSpec, id: WaiterId) {
         if let Some(waiter) = self.queue(spec).and_then(|queue| queue.waiter(id)) {
-            waiter.state = State::Trying;
+            waiter.state = WaiterState::Trying;
         }
     }
 
@@ -251,7 +251,9 @@ impl<S: Clone> Waiters<S> {
             return ParkDecision::TryAgain;
         };
         match queue.waiter(id) {
-            Some(waiter) if waiter.state == State::Trying => waiter.state = State::Parked,
+            Some(waiter) if waiter.state == WaiterState::Trying => {
+                waiter.state = WaiterState::Parked
+            }
             _ => return ParkDecision::TryAgain,
         }
         queue.echoes.forget();
@@ -262,7 +264,7 @@ impl<S: Clone> Waiters<S> {
         let Some(queue) = self.queue(spec) else {
             return ParkDecision::TryAgain;
         };
-        let at = now + pause(remaining, queue.polls, queue.poll_floor);
+        let at = now + pause(remaining, queue.polls, queue.max_poll_interval);
         self.poll_by(spec, at, now);
         ParkDecision::Parked
     }
@@ -300,9 +302,9 @@ impl<S: Clone> Waiters<S> {
         // Before the confirmation of a subscription, perhaps no attempt follows it: the next waiter
         // tries. In a yield, the poll at its end does.
         let sure = queue.has_subscribed || queue.rests_until(now).is_some();
-        let parked = state == Some(State::Parked) && sure;
+        let parked = state == Some(WaiterState::Parked) && sure;
         // The event during the attempt concerned the hold that is granted now, or a later one.
-        let outdated = state == Some(State::Outdated);
+        let outdated = state == Some(WaiterState::Outdated);
         // A grant of a shared lock lets the next waiter acquire too.
         let used = granted && !spec.grant_wakes_next && !outdated;
         let passed_on = if used || parked {
@@ -517,7 +519,7 @@ impl<S: Clone> Waiters<S> {
 
     /// Takes the waiters whose poll is due at `now`. The next poll of each queue comes after the
     /// poll interval at the latest, whatever becomes of this one.
-    pub(super) fn poll(&mut self, now: Instant) -> Vec<S> {
+    pub(super) fn notify_due(&mut self, now: Instant) -> Vec<S> {
         let mut notified = Vec::new();
         while let Some((key, ())) = self.polls.pop_due(now) {
             if let Some((queue, all)) = self.queue_and_polls(key.spec()) {
@@ -531,7 +533,7 @@ impl<S: Clone> Waiters<S> {
                     queue.set_poll(Some(until), all);
                     continue;
                 }
-                let mut next = now + queue.poll_floor;
+                let mut next = now + queue.max_poll_interval;
                 if let KeepsSubscribed::Until(until) = queue.keeps_subscribed
                     && queue.waiters.is_empty()
                 {
@@ -555,7 +557,7 @@ impl<S: Clone> Waiters<S> {
 }
 
 /// The poll interval of a lock's waiters.
-pub(super) fn poll_floor(spec: &LockSpec, configured: Duration) -> Duration {
+pub(super) fn max_poll_interval(spec: &LockSpec, configured: Duration) -> Duration {
     match spec.announced {
         true => configured,
         false => configured.min(UNANNOUNCED),
@@ -563,12 +565,12 @@ pub(super) fn poll_floor(spec: &LockSpec, configured: Duration) -> Duration {
 }
 
 /// The pause of a refused waiter until the next poll: until the holder's lease ends, for the
-/// doubling pause at least, and for the poll floor at most.
-fn pause(remaining: Option<Duration>, polls: u32, poll_floor: Duration) -> Duration {
+/// doubling pause at least, and for the poll interval at most.
+fn pause(remaining: Option<Duration>, polls: u32, longest: Duration) -> Duration {
     let doubled = SHORTEST_PAUSE.saturating_mul(1 << polls.min(16));
     // One more millisecond, because the server counts in whole ones.
-    let lease_over = remaining.map_or(poll_floor, |remaining| remaining + Duration::from_millis(1));
-    lease_over.max(doubled.min(LONGEST_PAUSE)).min(poll_floor)
+    let lease_over = remaining.map_or(longest, |remaining| remaining + Duration::from_millis(1));
+    lease_over.max(doubled.min(LONGEST_PAUSE)).min(longest)
 }
 
 #[cfg(test)]

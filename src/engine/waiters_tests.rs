@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::wire::{LockProtocol, sealed::Known};
 
-const POLL_FLOOR: Duration = Duration::from_secs(5);
+const POLL_INTERVAL: Duration = Duration::from_secs(5);
 
 fn spec(name: &str) -> Arc<LockSpec> {
     let wire: &dyn LockProtocol = crate::Reentrant::PROTOCOL;
@@ -27,7 +27,7 @@ fn park(waiters: &mut Waiters<u32>, spec: &Arc<LockSpec>, signal: u32, now: Inst
 
 #[test]
 fn a_message_wakes_one_in_the_order_in_which_they_came_or_all() {
-    let (mut waiters, spec, now) = (Waiters::new(POLL_FLOOR, true), spec("a"), Instant::now());
+    let (mut waiters, spec, now) = (Waiters::new(POLL_INTERVAL, true), spec("a"), Instant::now());
     for signal in 1..=4 {
         park(&mut waiters, &spec, signal, now);
     }
@@ -45,7 +45,7 @@ fn a_message_wakes_one_in_the_order_in_which_they_came_or_all() {
 
 #[test]
 fn p_t9_names_that_share_a_channel_are_each_woken() {
-    let (mut waiters, now) = (Waiters::new(POLL_FLOOR, true), Instant::now());
+    let (mut waiters, now) = (Waiters::new(POLL_INTERVAL, true), Instant::now());
     let (a, braced) = (spec("a"), spec("{a}"));
     assert_eq!(a.channel, braced.channel);
     park(&mut waiters, &a, 1, now);
@@ -67,7 +67,7 @@ fn p_t9_names_that_share_a_channel_are_each_woken() {
 
 #[test]
 fn p_w2_a_message_during_attempts_makes_one_waiter_or_all_try_again() {
-    let (mut waiters, spec, now) = (Waiters::new(POLL_FLOOR, true), spec("a"), Instant::now());
+    let (mut waiters, spec, now) = (Waiters::new(POLL_INTERVAL, true), spec("a"), Instant::now());
     let ids = [1, 2].map(|signal| waiters.join(&spec, signal));
     let rests = |waiters: &mut Waiters<u32>| {
         ids.map(|id| waiters.record_refusal(&spec, id, seconds(30), now))
@@ -97,7 +97,7 @@ fn p_w2_a_message_during_attempts_makes_one_waiter_or_all_try_again() {
 
 #[test]
 fn p_w3_a_wake_up_that_is_not_used_is_passed_on() {
-    let (mut waiters, spec, now) = (Waiters::new(POLL_FLOOR, true), spec("a"), Instant::now());
+    let (mut waiters, spec, now) = (Waiters::new(POLL_INTERVAL, true), spec("a"), Instant::now());
     let ids: Vec<_> = (1..=4)
         .map(|signal| park(&mut waiters, &spec, signal, now))
         .collect();
@@ -128,8 +128,8 @@ fn p_w3_a_wake_up_that_is_not_used_is_passed_on() {
 }
 
 #[test]
-fn one_waiter_per_name_asks_when_the_lease_ends_or_at_the_poll_floor() {
-    let (mut waiters, spec, now) = (Waiters::new(POLL_FLOOR, true), spec("a"), Instant::now());
+fn one_waiter_per_name_asks_when_the_lease_ends_or_at_the_max_poll_interval() {
+    let (mut waiters, spec, now) = (Waiters::new(POLL_INTERVAL, true), spec("a"), Instant::now());
     let first = waiters.join(&spec, 1);
     waiters.begin_attempt(&spec, first);
     waiters.record_refusal(&spec, first, seconds(1), now);
@@ -141,40 +141,40 @@ fn one_waiter_per_name_asks_when_the_lease_ends_or_at_the_poll_floor() {
         Some(lease_over),
         "newcomers put nothing off"
     );
-    assert_eq!(waiters.poll(lease_over), [1]);
-    // The first waiter does not try: the next one does, at the poll floor.
-    assert_eq!(waiters.poll(lease_over + POLL_FLOOR), [2]);
+    assert_eq!(waiters.notify_due(lease_over), [1]);
+    // The first waiter does not try: the next one does, at the poll interval.
+    assert_eq!(waiters.notify_due(lease_over + POLL_INTERVAL), [2]);
 }
 
 #[test]
 fn a_waiter_polls_with_a_pause_whatever_the_answer() {
-    let (mut waiters, spec) = (Waiters::new(POLL_FLOOR, true), spec("a"));
+    let (mut waiters, spec) = (Waiters::new(POLL_INTERVAL, true), spec("a"));
     let id = waiters.join(&spec, 1);
     let (start, mut now, mut attempts) = (Instant::now(), Instant::now(), 0);
     while now < start + Duration::from_secs(10) {
         waiters.begin_attempt(&spec, id);
         waiters.record_refusal(&spec, id, Some(Duration::ZERO), now);
         now = waiters.next_poll().unwrap();
-        assert_eq!(waiters.poll(now), [1]);
+        assert_eq!(waiters.notify_due(now), [1]);
         attempts += 1;
     }
     assert!(attempts <= 10 * 10 + 10, "{attempts} attempts in 10 s");
 }
 
 #[test]
-fn a_key_without_expiry_is_asked_for_at_the_poll_floor() {
+fn a_key_without_expiry_is_asked_for_at_the_max_poll_interval() {
     // P-A7
-    assert_eq!(pause(None, 0, POLL_FLOOR), POLL_FLOOR);
-    assert_eq!(pause(seconds(3600), 0, POLL_FLOOR), POLL_FLOOR);
+    assert_eq!(pause(None, 0, POLL_INTERVAL), POLL_INTERVAL);
+    assert_eq!(pause(seconds(3600), 0, POLL_INTERVAL), POLL_INTERVAL);
     assert_eq!(
-        pause(Some(Duration::from_millis(300)), 50, POLL_FLOOR),
+        pause(Some(Duration::from_millis(300)), 50, POLL_INTERVAL),
         Duration::from_millis(301)
     );
 }
 
 #[test]
 fn missed_messages_wake_all_waiters() {
-    let (mut waiters, now) = (Waiters::new(POLL_FLOOR, true), Instant::now());
+    let (mut waiters, now) = (Waiters::new(POLL_INTERVAL, true), Instant::now());
     park(&mut waiters, &spec("a"), 1, now);
     park(&mut waiters, &spec("a"), 2, now);
     park(&mut waiters, &spec("b"), 3, now);
@@ -210,7 +210,7 @@ proptest! {
     /// While the lock is free, a waiter is awake, or will be by the clock.
     #[test]
     fn a_wake_up_is_never_lost(steps in steps()) {
-        let (mut waiters, spec, mut now) = (Waiters::new(POLL_FLOOR, true), spec("a"), Instant::now());
+        let (mut waiters, spec, mut now) = (Waiters::new(POLL_INTERVAL, true), spec("a"), Instant::now());
         // Each waiter with the number of messages at the start of its attempt; `None` without an
         // attempt.
         let mut present: Vec<(WaiterId, Option<u32>)> = Vec::new();
@@ -249,21 +249,21 @@ proptest! {
                     open = !present.is_empty();
                 }
                 Step::Poll => {
-                    now += POLL_FLOOR;
-                    waiters.poll(now);
+                    now += POLL_INTERVAL;
+                    waiters.notify_due(now);
                 }
                 _ => {}
             }
             open &= !present.is_empty();
-            let states: Vec<State> = waiters
+            let states: Vec<WaiterState> = waiters
                 .queue(&spec)
                 .map(|queue| queue.waiters.iter().map(|waiter| waiter.state).collect())
                 .unwrap_or_default();
             prop_assert_eq!(states.len(), present.len());
             if open {
-                prop_assert!(states.iter().any(|state| *state != State::Parked), "all rest: {:?}", states);
+                prop_assert!(states.iter().any(|state| *state != WaiterState::Parked), "all rest: {:?}", states);
             }
-            if states.contains(&State::Parked) {
+            if states.contains(&WaiterState::Parked) {
                 prop_assert!(waiters.next_poll().is_some(), "no waiter would ever ask again");
             }
             prop_assert!(!waiters.channels.is_empty() || waiters.polls.next().is_none());
@@ -293,7 +293,7 @@ fn released(waiters: &mut Waiters<u32>, spec: &Arc<LockSpec>, others: u32, now: 
 
 #[test]
 fn holder_that_has_waited_listens_until_its_hold_is_over() {
-    let (mut waiters, spec, now) = (Waiters::new(POLL_FLOOR, true), spec("a"), Instant::now());
+    let (mut waiters, spec, now) = (Waiters::new(POLL_INTERVAL, true), spec("a"), Instant::now());
     granted(&mut waiters, &spec, now);
     waiters.end_hold(&spec, now);
     assert_eq!(waiters.take_unneeded(), [&spec.channel]);
@@ -314,7 +314,7 @@ fn holder_that_has_waited_listens_until_its_hold_is_over() {
 
 #[test]
 fn client_that_was_heard_elsewhere_listens_while_it_may_come_back() {
-    let (mut waiters, spec, now) = (Waiters::new(POLL_FLOOR, true), spec("a"), Instant::now());
+    let (mut waiters, spec, now) = (Waiters::new(POLL_INTERVAL, true), spec("a"), Instant::now());
     granted(&mut waiters, &spec, now);
     released(&mut waiters, &spec, 1, now);
     let end = waiters.yields.until(&spec, now).expect("a yield is due");
@@ -331,7 +331,7 @@ fn client_that_was_heard_elsewhere_listens_while_it_may_come_back() {
     assert_eq!(waiters.handle_message(&spec.channel, Wake::One, now), [2]);
     assert_eq!(waiters.yields.until(&spec, now), None);
     waiters.leave(&spec, id, false, now);
-    waiters.poll(end);
+    waiters.notify_due(end);
     assert_eq!(
         waiters.take_unneeded(),
         [&spec.channel],
@@ -341,7 +341,7 @@ fn client_that_was_heard_elsewhere_listens_while_it_may_come_back() {
 
 #[test]
 fn waiter_stands_back_for_clients_that_have_not_had_their_turn() {
-    let (mut waiters, spec, now) = (Waiters::new(POLL_FLOOR, true), spec("a"), Instant::now());
+    let (mut waiters, spec, now) = (Waiters::new(POLL_INTERVAL, true), spec("a"), Instant::now());
     granted(&mut waiters, &spec, now);
     released(&mut waiters, &spec, 2, now);
     waiters.handle_message(&spec.channel, Wake::One, now);
@@ -352,8 +352,8 @@ fn waiter_stands_back_for_clients_that_have_not_had_their_turn() {
         [0; 0]
     );
     let end = waiters.yields.until(&spec, later).expect("it stands back");
-    assert_eq!(waiters.poll(later), [0; 0]);
-    assert_eq!(waiters.poll(end), [2], "the other one has not come");
+    assert_eq!(waiters.notify_due(later), [0; 0]);
+    assert_eq!(waiters.notify_due(end), [2], "the other one has not come");
     waiters.handle_message(&spec.channel, Wake::One, later);
 }
 
@@ -361,7 +361,7 @@ fn waiter_stands_back_for_clients_that_have_not_had_their_turn() {
 #[test]
 fn holder_with_waiters_elsewhere_listens_and_looks_at_what_it_hears() {
     let (spec, now) = (spec("a"), Instant::now());
-    let mut waiters: Waiters<u32> = Waiters::new(POLL_FLOOR, true);
+    let mut waiters: Waiters<u32> = Waiters::new(POLL_INTERVAL, true);
     assert!(waiters.stay_subscribed(&spec), "it has to subscribe");
     waiters.record_subscription(&spec, true);
     assert!(!waiters.stay_subscribed(&spec), "it listens already");
@@ -382,7 +382,8 @@ fn holder_with_waiters_elsewhere_listens_and_looks_at_what_it_hears() {
 #[test]
 fn grant_that_is_out_of_date_is_looked_at() {
     for (wake, looked_at) in [(None, 0), (Some(Wake::One), 1)] {
-        let (mut waiters, spec, now) = (Waiters::new(POLL_FLOOR, true), spec("a"), Instant::now());
+        let (mut waiters, spec, now) =
+            (Waiters::new(POLL_INTERVAL, true), spec("a"), Instant::now());
         let id = waiters.join(&spec, 1);
         waiters.begin_attempt(&spec, id);
         if let Some(wake) = wake {

@@ -16,8 +16,8 @@ use tokio::time::{Instant, timeout_at};
 
 use super::{
     BoxFuture, CallError, Engine, Event, Events, echoes::Ticket, hold_guard::HoldGuard,
-    local_wait::Signal, queue::WaiterId, request::Deadline, room::WaitingRoom, waiters::Waiters,
-    yielding::Neighbours,
+    local_wait::Signal, request::Deadline, room::WaitingRoom, room_queue::WaiterId,
+    waiters::Waiters, yielding::Neighbours,
 };
 use crate::{
     durability::Durability,
@@ -43,11 +43,11 @@ impl Wakeups {
         self.reconnections.load(Ordering::Relaxed)
     }
 
-    pub(super) fn new(redis: Arc<dyn Redis>, poll_floor: Duration, yields: bool) -> Self {
+    pub(super) fn new(redis: Arc<dyn Redis>, max_poll_interval: Duration, yields: bool) -> Self {
         let connection = redis.clone();
         let unsubscribe = move |channel| connection.unsubscribe(channel);
         Self {
-            room: WaitingRoom::new(Waiters::new(poll_floor, yields), unsubscribe),
+            room: WaitingRoom::new(Waiters::new(max_poll_interval, yields), unsubscribe),
             any_neighbours: AtomicBool::new(false),
             redis,
             reconnections: AtomicU64::new(0),
@@ -297,7 +297,7 @@ impl Waiting {
         matches!(self.subscription, SubscriptionState::Sure)
     }
 
-    /// Completes when the subscription is confirmed or refused, and after the poll floor at the
+    /// Completes when the subscription is confirmed or refused, and after the poll interval at the
     /// latest. Polling, which needs no subscription, has to do then.
     pub(super) async fn subscribed(&mut self, deadline: Deadline) {
         let wakeups = &self.engine.wakeups;
@@ -306,7 +306,7 @@ impl Waiting {
             SubscriptionState::Subscribing(subscribed)
             | SubscriptionState::Yielding(Some(subscribed)) => subscribed,
         };
-        let longest = Instant::now() + self.engine.config.poll_floor;
+        let longest = Instant::now() + self.engine.config.max_poll_interval;
         // A refused subscription is like a slow one: polling has to do.
         let subscribed = self.engine.closed.run_until_cancelled(subscribed);
         let done = timeout_at(deadline.earlier(longest), subscribed).await;
@@ -439,13 +439,13 @@ impl Engine {
                     None => return,
                 },
                 () = self.wakeups.room.due() => {
-                    let (notified, intents) = self.wakeups.room.poll(Instant::now());
+                    let (notified, intents) = self.wakeups.room.notify_due(Instant::now());
                     self.gauges.record_wake_ups(WakeUp::Poll, notified);
                     for (spec, length) in intents {
                         self.intend(&spec, length);
                     }
                 }
-                () = self.synchronizers.due() => self.poll_synchronizers(),
+                () = self.synchronizers.due() => self.notify_due_synchronizers(),
                 () = &mut looking => {}
                 () = &mut looking_after => {}
                 () = self.ended.cancelled() => return,

@@ -91,7 +91,7 @@ impl<K: Kind> Lock<K> {
     /// Acquires the lock, and waits for it without a limit.
     ///
     /// Wakes at the message of a release, at the end of the holder's lease, or after
-    /// [`Config::poll_floor`](crate::Config::poll_floor), whichever is first, and asks again. A spin lock polls. A fair lock waits
+    /// [`Config::max_poll_interval`](crate::Config::max_poll_interval), whichever is first, and asks again. A spin lock polls. A fair lock waits
     /// for the owner's place in the queue. An owner of a reentrant lock gets further holds at once. The watchdog renews the hold
     /// until its [`Guard`] ends, unless [`with_lease`](Self::with_lease) sets a fixed lease.
     ///

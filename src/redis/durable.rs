@@ -236,8 +236,8 @@ impl<L: Fn() -> usize + Send + Sync> DurableWorker<L> {
                 return;
             }
             if self.line.open().is_none() {
-                // The connection broke while these calls were queued. They are unsent, and their callers wait for it
-                // without their locks' operation locks.
+                // The connection broke while these calls were queued. They are unsent. A renewal must not keep its lock's
+                // operation lock until there is another connection.
                 let reason: Arc<str> = "the connection broke before the call was sent".into();
                 for call in batch.drain(..) {
                     let _ = call.done.send(Err(reason.clone()));

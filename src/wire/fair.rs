@@ -89,8 +89,8 @@ impl LockProtocol for FairProtocol {
 
     fn acquire(&self, spec: &LockSpec, args: &AcquireArgs<'_>) -> Request {
         let extra_keys = ExtraKeys::of(spec);
-        let (waited, nudge) = match args.wait {
-            Some(wait) => (millis(wait.since_last), wait.nudge),
+        let (waited, notify_head) = match args.wait {
+            Some(wait) => (millis(wait.since_last), wait.notify_head),
             None => (Bytes::from_static(b"-1"), false),
         };
         Request {
@@ -106,7 +106,7 @@ impl LockProtocol for FairProtocol {
                 extra_keys.place_lasts.clone(),
                 extra_keys.java_place_lasts.clone(),
                 spec.channel.clone(),
-                decimal(nudge.into()),
+                decimal(notify_head.into()),
             ],
         }
     }

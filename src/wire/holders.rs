@@ -63,7 +63,7 @@ pub struct Waiter {
     /// The owner as the server shows it: `<client id>:<number>`, where the number is a thread's in Java.
     pub owner: Arc<str>,
     /// How long it keeps its place without a further attempt; `None` if the server does not know. Waiters of this crate
-    /// refresh their places at every [`Config::poll_floor`](crate::Config::poll_floor), those of Java never.
+    /// refresh their places at every [`Config::max_poll_interval`](crate::Config::max_poll_interval), those of Java never.
     pub place_kept: Option<Duration>,
 }
 

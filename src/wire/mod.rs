@@ -246,7 +246,7 @@ pub struct Wait {
     /// The time since the last attempt; zero for a first attempt, and if the result of the last one is unknown.
     pub(crate) since_last: Duration,
     /// Whether the server may notify the head of the queue.
-    pub(crate) nudge: bool,
+    pub(crate) notify_head: bool,
 }
 
 /// The result of an acquisition.

@@ -21,7 +21,7 @@ use super::{
     subjects::{Asker, Boxed, Handle, Subject, Wait},
 };
 
-/// The time limit of every call. Without disturbances the poll floor is longer, so a lost wake-up exceeds this limit.
+/// The time limit of every call. Without disturbances the poll interval is longer, so a lost wake-up exceeds this limit.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 /// The most nested holds of an owner.
 const DEEPEST: usize = 4;

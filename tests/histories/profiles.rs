@@ -7,7 +7,7 @@ use redisson_lock::{Config, Durability};
 #[derive(Debug, Clone, Copy)]
 pub struct Profile {
     pub watchdog_lease: Duration,
-    pub poll_floor: Duration,
+    pub max_poll_interval: Duration,
     pub command_wait: Duration,
     /// The longest time that a holder keeps the lock.
     pub long_stay: Duration,
@@ -47,7 +47,7 @@ const LONG: Duration = Duration::from_secs(60);
 /// Nothing is disturbed, and only messages and the ends of leases wake waiters, so a lost wake-up shows.
 pub const CALM: Profile = Profile {
     watchdog_lease: Duration::from_secs(30),
-    poll_floor: LONG,
+    max_poll_interval: LONG,
     command_wait: LONG,
     long_stay: Duration::from_millis(200),
     disturbed: None,
@@ -61,7 +61,7 @@ pub const CALM: Profile = Profile {
 /// Connections are cut, requests, replies and messages are lost or late. A lease seldom ends meanwhile.
 pub const CUTS: Profile = Profile {
     watchdog_lease: Duration::from_secs(2),
-    poll_floor: Duration::from_millis(200),
+    max_poll_interval: Duration::from_millis(200),
     command_wait: Duration::from_secs(1),
     long_stay: Duration::from_millis(300),
     disturbed: Some(Duration::from_millis(300)),
@@ -75,7 +75,7 @@ pub const CUTS: Profile = Profile {
 /// Connections and the server stall for longer than a lease lasts.
 pub const FREEZES: Profile = Profile {
     watchdog_lease: Duration::from_millis(300),
-    poll_floor: Duration::from_millis(200),
+    max_poll_interval: Duration::from_millis(200),
     command_wait: Duration::from_millis(250),
     long_stay: Duration::from_millis(400),
     disturbed: Some(Duration::from_millis(600)),
@@ -89,7 +89,7 @@ pub const FREEZES: Profile = Profile {
 /// Locks are forced open. Holders in other clients learn of it by their next renewal.
 pub const FORCED: Profile = Profile {
     watchdog_lease: Duration::from_millis(400),
-    poll_floor: LONG,
+    max_poll_interval: LONG,
     command_wait: LONG,
     long_stay: Duration::from_millis(500),
     disturbed: None,
@@ -110,7 +110,7 @@ pub const SLOW: Profile = Profile {
 
 /// As `CUTS`, but without polls: only messages and notices of missed messages wake a waiter.
 pub const OUTAGES: Profile = Profile {
-    poll_floor: LONG,
+    max_poll_interval: LONG,
     weather: Weather::Told,
     ..CUTS
 };
@@ -127,7 +127,7 @@ impl Profile {
     pub fn config(&self) -> Config {
         Config::default()
             .with_watchdog_lease(self.watchdog_lease)
-            .with_poll_floor(self.poll_floor)
+            .with_max_poll_interval(self.max_poll_interval)
             .with_command_wait(self.command_wait)
             .with_durability(self.durability)
     }

@@ -17,7 +17,7 @@ use crate::worker::{Lock, Worker};
 /// This crate polls at its default rate, and leases outlast a failover.
 const PACE: Pace = Pace {
     watchdog: Duration::from_secs(15),
-    poll_floor: Duration::from_secs(5),
+    max_poll_interval: Duration::from_secs(5),
 };
 const HOLDS: usize = 10;
 const UNREPLICATED: usize = 3;

@@ -87,7 +87,7 @@ pub async fn a_long_hold_leaves_all_waiters_in_order(case: Case) {
     let holder = Lock::new(case.kind).worker(java);
     let queue = Queue::behind(&stage, &holder, LONG).await;
     let queue = queue.of(&[rust, java, rust, rust, java]).await;
-    let places = Pace::SHORT_PLACES.poll_floor * 3;
+    let places = Pace::SHORT_PLACES.max_poll_interval * 3;
     let before = queue.owners().await;
     tokio::time::sleep(places + Duration::from_secs(1)).await;
     assert_eq!(queue.owners().await, before);

@@ -29,13 +29,14 @@ pub type Kinds = &'static [(&'static str, fn(&LockClient, &str) -> Box<dyn AnyLo
 /// Set in the environment of a peer: `<url> <url of the counters> <configuration in JSON>`.
 const PEER_SETTINGS: &str = "REDISSON_LOCK_PEER";
 
-/// A poll floor that no test reaches.
+/// A poll interval that no test reaches.
 pub const NO_POLLS: Duration = Duration::from_secs(600);
 
 /// A configuration.
-pub fn settings(watchdog: Duration, poll_floor: Duration) -> Value {
-    let [watchdog, poll_floor] = [watchdog, poll_floor].map(|time| time.as_millis() as u64);
-    json!({ "lockWatchdogTimeout": watchdog, "pollFloor": poll_floor })
+pub fn settings(watchdog: Duration, max_poll_interval: Duration) -> Value {
+    let [watchdog, max_poll_interval] =
+        [watchdog, max_poll_interval].map(|time| time.as_millis() as u64);
+    json!({ "lockWatchdogTimeout": watchdog, "maxPollInterval": max_poll_interval })
 }
 
 /// The command that starts this program again (with `args`) as a peer, with locks at `url` and

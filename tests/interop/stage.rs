@@ -156,24 +156,24 @@ pub struct Pace {
     /// The renewed lease, on both sides.
     pub watchdog: Duration,
     /// The longest time between two attempts of a Rust waiter.
-    pub poll_floor: Duration,
+    pub max_poll_interval: Duration,
 }
 
 impl Pace {
     /// Redisson's settings. No wait of this crate ends by a poll.
     pub const REDISSONS: Self = Self {
         watchdog: Duration::from_secs(30),
-        poll_floor: NO_POLLS,
+        max_poll_interval: NO_POLLS,
     };
     /// For tests that outlast a lease.
     pub const SHORT_LEASES: Self = Self {
         watchdog: Duration::from_secs(3),
-        poll_floor: NO_POLLS,
+        max_poll_interval: NO_POLLS,
     };
-    /// For tests that also outlast an entry in a fair queue, which lasts three poll floors.
+    /// For tests that also outlast an entry in a fair queue, which lasts three poll intervals.
     pub const SHORT_PLACES: Self = Self {
         watchdog: Duration::from_secs(3),
-        poll_floor: Duration::from_secs(1),
+        max_poll_interval: Duration::from_secs(1),
     };
 }
 
@@ -185,7 +185,7 @@ async fn rust_peer(server: &Ground, on: Topology, pace: Pace) -> Peer {
         "--nocapture",
         "--test-threads=2",
     ];
-    let mut config = rust_peer::settings(pace.watchdog, pace.poll_floor);
+    let mut config = rust_peer::settings(pace.watchdog, pace.max_poll_interval);
     if let Some(mode) = on.sharded() {
         config["shardedSubscriptionMode"] = mode.into();
     }

@@ -10,7 +10,7 @@ use crate::stage::{AMPLE, Stage, Version};
 
 /// A Rust client whose waiters are woken only by messages.
 async fn client(stage: &Stage) -> LockClient {
-    let config = Config::default().with_poll_floor(Duration::from_secs(3_600));
+    let config = Config::default().with_max_poll_interval(Duration::from_secs(3_600));
     let builder = LockClient::builder().url(stage.server.url()).config(config);
     builder.build().await.expect("the server runs")
 }

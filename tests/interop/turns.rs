@@ -44,7 +44,7 @@ pub async fn java_has_its_share_beside_a_crowd(version: Version) {
 
 async fn crowd(url: &str, name: &str, over: &Arc<AtomicBool>) -> JoinSet<()> {
     let mut config = Config::default();
-    config.poll_floor = NO_POLLS;
+    config.max_poll_interval = NO_POLLS;
     let builder = LockClient::builder().url(url).config(config);
     let client = builder.build().await.expect("the server is up");
     let mut crowd = JoinSet::new();

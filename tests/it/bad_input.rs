@@ -229,8 +229,8 @@ async fn settings_that_cannot_work() {
         ("watchdog_batch_size", |config| {
             config.watchdog_batch_size = usize::MAX
         }),
-        ("poll_floor", |config| {
-            config.poll_floor = Duration::from_millis(99)
+        ("max_poll_interval", |config| {
+            config.max_poll_interval = Duration::from_millis(99)
         }),
         ("command_wait", |config| {
             config.command_wait = Duration::ZERO
@@ -255,7 +255,7 @@ async fn settings_that_cannot_work() {
 async fn settings_without_an_end_work() {
     let server = Server::start().await;
     let endless: [fn(&mut Config); 3] = [
-        |config| config.poll_floor = Duration::MAX,
+        |config| config.max_poll_interval = Duration::MAX,
         |config| config.command_wait = Duration::MAX,
         |config| config.outage_wait = Duration::MAX,
     ];

@@ -22,7 +22,7 @@ fn config() -> Config {
 /// Only a message wakes a waiter.
 fn only_messages(sharded: ShardedPubSub) -> Config {
     let mut config = config();
-    config.poll_floor = Duration::from_secs(600);
+    config.max_poll_interval = Duration::from_secs(600);
     config.watchdog_lease = Duration::from_secs(600);
     config.sharded_pubsub = sharded;
     config

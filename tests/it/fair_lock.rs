@@ -15,7 +15,7 @@ use tokio::task::JoinHandle;
 
 use crate::witness::{SOON, Witness, done};
 
-/// The lifetime of a queue entry with [`brisk`] settings, in milliseconds: three poll floors.
+/// The lifetime of a queue entry with [`brisk`] settings, in milliseconds: three poll intervals.
 const PLACE: i64 = 1500;
 /// The lifetime of a queue entry of Redisson by default, in milliseconds.
 const PATIENCE: i64 = 300_000;

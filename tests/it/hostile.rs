@@ -391,7 +391,7 @@ async fn refused_channels_cost_no_connection_however_many_there_are() {
     let server = Server::start().await;
     let url = admit(&server, &["&*", "-subscribe", "-ssubscribe"]).await;
     let mut config = Config::default();
-    config.poll_floor = Duration::from_millis(200);
+    config.max_poll_interval = Duration::from_millis(200);
     let builder = LockClient::builder().url(url).config(config);
     let client = builder.build().await.unwrap();
     let before = connections_made(&server).await;

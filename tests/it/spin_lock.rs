@@ -163,7 +163,7 @@ async fn a_spin_release_is_announced_once() {
     turnstile.witness.nothing_left().await;
 }
 
-/// P-W11: a listening waiter behind Redisson's spin lock retries at the poll floor ..
+/// P-W11: a listening waiter behind Redisson's spin lock retries at the poll interval ..
 #[tokio::test]
 async fn p_w11_a_poll_finds_a_silent_release() {
     let turnstile = Turnstile::new().await;
@@ -174,7 +174,7 @@ async fn p_w11_a_poll_finds_a_silent_release() {
     let waiter = tokio::spawn(async move { plain.lock().await });
     turnstile.witness.have_run(2).await;
     turnstile.java_leaves().await;
-    let guard = done("the waiter polls at the poll floor", waiter)
+    let guard = done("the waiter polls at the poll interval", waiter)
         .await
         .unwrap();
     assert_eq!(guard.unlock().await, Ok(Released::Fully));

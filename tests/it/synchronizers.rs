@@ -17,7 +17,7 @@ const SOON: Duration = Duration::from_secs(20);
 
 /// A client that does not poll within a test, so that only a notification ends a wait.
 async fn without_polls(url: &str) -> LockClient {
-    let config = Config::default().with_poll_floor(Duration::from_secs(3_600));
+    let config = Config::default().with_max_poll_interval(Duration::from_secs(3_600));
     let builder = LockClient::builder().url(url).config(config);
     builder.build().await.expect("the server runs")
 }

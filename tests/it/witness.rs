@@ -23,10 +23,10 @@ pub const SOON: Duration = Duration::from_secs(20);
 /// Longer than any test: a wait for it never ends within one.
 pub const NEVER: Duration = Duration::from_secs(600);
 
-/// A configuration with this poll floor.
-pub fn polling(poll_floor: Duration) -> Config {
+/// A configuration with this poll interval.
+pub fn polling(max_poll_interval: Duration) -> Config {
     let mut config = Config::default();
-    config.poll_floor = poll_floor;
+    config.max_poll_interval = max_poll_interval;
     config
 }
 
@@ -40,7 +40,7 @@ pub fn watched(lease: Duration) -> Config {
 /// A configuration under which only a message wakes a waiter.
 pub fn only_messages() -> Config {
     let mut config = watched(NEVER);
-    config.poll_floor = NEVER;
+    config.max_poll_interval = NEVER;
     config
 }
 

@@ -26,7 +26,7 @@ const SOON: Duration = Duration::from_secs(7);
 async fn client(cluster: &Cluster) -> LockClient {
     let config = Config::default()
         .with_watchdog_lease(LEASE)
-        .with_poll_floor(Duration::from_secs(3_600));
+        .with_max_poll_interval(Duration::from_secs(3_600));
     let client = cluster.client_with(config).await.expect("the nodes are up");
     // The client asks for the map every 200 ms until it has all connections.
     sleep(Duration::from_secs(1)).await;

@@ -141,7 +141,7 @@ async fn scripts_that_are_forgotten_are_sent_again() {
 #[tokio::test(start_paused = true)]
 async fn a_release_wakes_the_waiter_of_another_client() {
     let server = InMemoryRedis::new();
-    let config = Config::default().with_poll_floor(NEVER);
+    let config = Config::default().with_max_poll_interval(NEVER);
     let (one, other) = (
         server.client().await.unwrap(),
         server.client_with(config).await.unwrap(),

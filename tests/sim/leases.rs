@@ -11,7 +11,7 @@ const SOON: Duration = Duration::from_millis(50);
 
 /// A client that does not poll: only messages and the ends of leases wake its waiters.
 async fn client(server: &InMemoryRedis) -> LockClient {
-    let config = Config::default().with_poll_floor(Duration::from_secs(3_600));
+    let config = Config::default().with_max_poll_interval(Duration::from_secs(3_600));
     server.client_with(config).await.expect("the server is up")
 }
 

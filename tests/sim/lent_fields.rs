@@ -66,7 +66,7 @@ fn server() -> (InMemoryRedis, Network) {
 }
 
 async fn client(server: &InMemoryRedis) -> LockClient {
-    let config = Config::default().with_poll_floor(Duration::from_secs(3_600));
+    let config = Config::default().with_max_poll_interval(Duration::from_secs(3_600));
     server.client_with(config).await.expect("the server is up")
 }
 
@@ -301,7 +301,7 @@ async fn owners_that_share_a_field_share_its_hold_limit() {
 async fn no_reader_joins_a_hold_that_is_being_verified() {
     let (server, network) = server();
     let config = Config::default()
-        .with_poll_floor(Duration::from_secs(3_600))
+        .with_max_poll_interval(Duration::from_secs(3_600))
         .with_local_hand_off(SHORT);
     let client = server.client_with(config).await.unwrap();
     let _first = reader(&client).lock().await.unwrap();

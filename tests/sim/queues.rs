@@ -94,8 +94,8 @@ fn dead(task: u64) -> String {
     )
 }
 
-async fn client(server: &InMemoryRedis, poll_floor: Duration) -> LockClient {
-    let config = Config::default().with_poll_floor(poll_floor);
+async fn client(server: &InMemoryRedis, max_poll_interval: Duration) -> LockClient {
+    let config = Config::default().with_max_poll_interval(max_poll_interval);
     server.client_with(config).await.expect("the server is up")
 }
 
@@ -145,17 +145,17 @@ async fn a_release_removes_waiters_of_a_process_that_died() {
 #[tokio::test(start_paused = true)]
 async fn a_waiter_that_asks_keeps_its_place() {
     let server = InMemoryRedis::new();
-    let poll_floor = Duration::from_secs(1);
+    let max_poll_interval = Duration::from_secs(1);
     let holding = client(&server, NEVER).await;
     let clients = [
-        client(&server, poll_floor).await,
-        client(&server, poll_floor).await,
+        client(&server, max_poll_interval).await,
+        client(&server, max_poll_interval).await,
     ];
     let guard = holding.fair_lock("a").lock().await.unwrap();
     let first = waiter(&clients[0]);
-    sleep(poll_floor / 2).await;
+    sleep(max_poll_interval / 2).await;
     let second = waiter(&clients[1]);
-    sleep(20 * poll_floor).await;
+    sleep(20 * max_poll_interval).await;
     let released = Instant::now();
     guard.unlock().await.unwrap();
     let (first, second) = (first.await.unwrap(), second.await.unwrap());
@@ -167,10 +167,10 @@ async fn a_waiter_that_asks_keeps_its_place() {
 #[tokio::test(start_paused = true)]
 async fn dead_waiters_of_one_process_cost_two_places_and_no_more() {
     let server = InMemoryRedis::new();
-    let poll_floor = Duration::from_secs(1);
-    // A refreshed place lasts for three poll floors.
-    let place = 3 * poll_floor;
-    let waiting = client(&server, poll_floor).await;
+    let max_poll_interval = Duration::from_secs(1);
+    // A refreshed place lasts for three poll intervals.
+    let place = 3 * max_poll_interval;
+    let waiting = client(&server, max_poll_interval).await;
     let data = Data::of(&server).await;
     for task in 0..5 {
         data.waits(&dead(task), 300_000).await;
@@ -178,7 +178,7 @@ async fn dead_waiters_of_one_process_cost_two_places_and_no_more() {
     let began = Instant::now();
     let took = waiter(&waiting).await.unwrap() - began;
     assert!(
-        took > place && took < 2 * place + 2 * poll_floor,
+        took > place && took < 2 * place + 2 * max_poll_interval,
         "{took:?}"
     );
 }
@@ -226,8 +226,8 @@ async fn a_lost_answer_does_not_prolong_a_place() {
     let server = InMemoryRedis::new();
     let network = Lossy::default();
     server.set_faults(network.clone());
-    let poll_floor = Duration::from_secs(10);
-    let waiting = client(&server, poll_floor).await;
+    let max_poll_interval = Duration::from_secs(10);
+    let waiting = client(&server, max_poll_interval).await;
     let data = Data::of(&server).await;
     data.is_held_by(JAVA).await;
     data.waits(&JAVA.replace("47", "48"), 300_000).await;
@@ -235,15 +235,15 @@ async fn a_lost_answer_does_not_prolong_a_place() {
     let lock = waiting.fair_lock("a").owned_by(&owner);
     let waiter = tokio::spawn(async move { lock.lock().await.map(drop) });
     let field = format!("{}:{owner}", waiting.id());
-    sleep(poll_floor / 2).await;
+    sleep(max_poll_interval / 2).await;
     let before = data.place_left(&field).await.expect("a place");
     for _ in 0..5 {
         network.0.store(1, Relaxed);
-        sleep(poll_floor).await;
+        sleep(max_poll_interval).await;
         assert_eq!(network.0.load(Relaxed), 0, "no answer was dropped");
     }
     let after = data.place_left(&field).await.expect("a place");
-    let allowed = poll_floor.as_millis() as i64 / 2;
+    let allowed = max_poll_interval.as_millis() as i64 / 2;
     assert!(
         (before - allowed..before + allowed).contains(&after),
         "the place lasted for {before} ms before the losses, and for {after} ms after them"

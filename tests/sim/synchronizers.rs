@@ -107,7 +107,7 @@ impl Stage {
         let mut config = Config::default();
         if is_calm {
             // Without polls, a waiter continues only after a message.
-            config.poll_floor = LONG * 2;
+            config.max_poll_interval = LONG * 2;
         }
         config.local_hand_off = Duration::from_millis([0, 2, 100][random.usize(..3)]);
         let mut clients = Vec::new();
@@ -554,7 +554,7 @@ async fn release_wakes_a_waiter_of_its_client_without_a_message() {
         }
     }
     let server = InMemoryRedis::new();
-    let config = Config::default().with_poll_floor(LONG);
+    let config = Config::default().with_max_poll_interval(LONG);
     let client = server.client_with(config).await.unwrap();
     let pool = client.semaphore("pool");
     pool.try_set_permits(2).await.unwrap();

@@ -19,7 +19,7 @@ const NEVER: Duration = Duration::from_secs(3_600);
 
 /// A client that does not poll: only messages and the ends of leases wake its waiters.
 async fn client(server: &InMemoryRedis) -> LockClient {
-    let config = Config::default().with_poll_floor(NEVER);
+    let config = Config::default().with_max_poll_interval(NEVER);
     server.client_with(config).await.expect("the server is up")
 }
 

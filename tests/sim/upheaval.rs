@@ -47,7 +47,7 @@ const STOPS: Profile = Profile {
 /// No connection shows the client's waiters that loss, so they need polls.
 const DEATHS: Profile = Profile {
     watchdog_lease: Duration::from_millis(600),
-    poll_floor: Duration::from_secs(5),
+    max_poll_interval: Duration::from_secs(5),
     ..STOPS
 };
 

@@ -17,7 +17,7 @@ const LISTENS_WITHIN: Duration = Duration::from_millis(300);
 
 pub async fn look(servers: &Servers, name: &str, findings: &mut Findings) -> Result<(), Failure> {
     let mut config = Config::default();
-    config.poll_floor = POLL;
+    config.max_poll_interval = POLL;
     let client = async || {
         let builder = servers.builder()?.config(config.clone());
         Ok::<_, Failure>(builder.build().await?)

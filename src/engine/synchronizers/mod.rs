@@ -47,7 +47,7 @@ pub(super) struct Synchronizers {
 impl Synchronizers {
     pub(super) fn new(redis: Arc<dyn Redis>, id: Uuid, config: &Config) -> Self {
         Self {
-            waiters: Mutex::new(Waiters::new(config.poll_floor)),
+            waiters: Mutex::new(Waiters::new(config.max_poll_interval)),
             earlier: Notify::new(),
             attempts: Attempts::new(id, config.outage_wait),
             permits: Permits::default(),
@@ -98,7 +98,7 @@ impl Synchronizers {
         self.waiters().wake_where(|_| true, Instant::now());
     }
 
-    /// Completes when a [`poll`](Waiters::poll) is due. Only one task may wait.
+    /// Completes when a [`notify_due`](Waiters::notify_due) is due. Only one task may wait.
     pub(super) async fn due(&self) {
         loop {
             let next = self.waiters().next_poll();
@@ -120,8 +120,8 @@ impl Synchronizers {
 
 impl Engine {
     /// Notifies the waiters whose poll is due, and hands on permits whose waiter is not polled.
-    pub(super) fn poll_synchronizers(self: &Arc<Self>) {
-        let untaken = self.synchronizers.waiters().poll(Instant::now());
+    pub(super) fn notify_due_synchronizers(self: &Arc<Self>) {
+        let untaken = self.synchronizers.waiters().notify_due(Instant::now());
         for (spec, permits, hand_off_until) in untaken {
             drop(self.permit_guard(&spec, permits, hand_off_until));
         }

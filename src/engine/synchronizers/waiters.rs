@@ -72,14 +72,14 @@ pub(super) enum State {
 }
 
 #[derive(Debug)]
-struct Waiter {
+struct SyncWaiter {
     id: WaiterId,
     wanted: Wanted,
     state: State,
     signal: Arc<Notify>,
 }
 
-impl Waiter {
+impl SyncWaiter {
     fn notify(&mut self, state: State) {
         self.state = state;
         self.signal.notify_one();
@@ -145,7 +145,7 @@ pub(super) struct Left {
 #[derive(Debug)]
 struct Queue {
     spec: Arc<SyncSpec>,
-    waiters: VecDeque<Waiter>,
+    waiters: VecDeque<SyncWaiter>,
     /// The time at which a waiter asks without a message.
     poll_at: Instant,
     /// The time of the check whether waiters that were notified, or handed permits, have been
@@ -207,8 +207,9 @@ impl Queue {
         self.record_left(number, now);
         // One waiter for more permits than this asks; what it learns is counted for all.
         let mut waiters = self.waiters.iter_mut();
-        let is_unsure =
-            |waiter: &Waiter| matches!(waiter.wanted, Wanted::Ids(_)) && waiter.needs() > number;
+        let is_unsure = |waiter: &SyncWaiter| {
+            matches!(waiter.wanted, Wanted::Ids(_)) && waiter.needs() > number
+        };
         if number > 0
             && let Some(first) = waiters.find(|waiter| is_unsure(waiter))
             && first.state == State::Parked
@@ -263,7 +264,7 @@ impl Queue {
         self.hand_off(untaken, now);
     }
 
-    fn waiter(&mut self, id: WaiterId) -> Option<&mut Waiter> {
+    fn waiter(&mut self, id: WaiterId) -> Option<&mut SyncWaiter> {
         self.waiters.iter_mut().find(|waiter| waiter.id == id)
     }
 }
@@ -272,15 +273,15 @@ impl Queue {
 #[derive(Debug)]
 pub(super) struct Waiters {
     channels: HashMap<Bytes, Vec<Queue>>,
-    poll_floor: Duration,
+    max_poll_interval: Duration,
     ids: u64,
 }
 
 impl Waiters {
-    pub(super) fn new(poll_floor: Duration) -> Self {
+    pub(super) fn new(max_poll_interval: Duration) -> Self {
         Self {
             channels: HashMap::default(),
-            poll_floor,
+            max_poll_interval,
             ids: 0,
         }
     }
@@ -316,7 +317,7 @@ impl Waiters {
     ) -> WaiterId {
         self.ids += 1;
         let id = WaiterId(self.ids);
-        let poll_at = now + self.poll_floor;
+        let poll_at = now + self.max_poll_interval;
         if self.queue(spec).is_none() {
             let queues = self.channels.entry(spec.channel.clone()).or_default();
             queues.push(Queue {
@@ -328,7 +329,7 @@ impl Waiters {
         }
         let waiters = self.queue(spec).map(|queue| &mut queue.waiters);
         waiters.into_iter().for_each(|waiters| {
-            waiters.push_back(Waiter {
+            waiters.push_back(SyncWaiter {
                 id,
                 wanted,
                 state: match behind {
@@ -377,7 +378,7 @@ impl Waiters {
         end: Option<Instant>,
         now: Instant,
     ) {
-        let poll_at = now + self.poll_floor;
+        let poll_at = now + self.max_poll_interval;
         if let Some(queue) = self.queue(spec) {
             queue.poll_at = end.map_or(poll_at, |end| end.min(poll_at));
             if let Some(waiter) = queue.waiter(id)
@@ -514,14 +515,14 @@ impl Waiters {
 
     /// Notifies the first parked waiter of each queue without a message for long. Returns permits
     /// that were handed to tasks which have not taken them; the caller hands them on.
-    pub(super) fn poll(&mut self, now: Instant) -> Vec<(Arc<SyncSpec>, u32, Instant)> {
+    pub(super) fn notify_due(&mut self, now: Instant) -> Vec<(Arc<SyncSpec>, u32, Instant)> {
         let mut untaken_permits = Vec::new();
         for queue in self.queues() {
             if queue.come_by.is_some_and(|at| at <= now) {
                 queue.requeue_stalled_waiters(now, &mut untaken_permits);
             }
         }
-        let poll_at = now + self.poll_floor;
+        let poll_at = now + self.max_poll_interval;
         for queue in self.queues().filter(|queue| queue.poll_at <= now) {
             queue.poll_at = poll_at;
             let mut waiters = queue.waiters.iter_mut();

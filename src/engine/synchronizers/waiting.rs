@@ -85,7 +85,7 @@ impl<'a> Waiting<'a> {
     /// Completes when the waiter must ask, or need not any more. Returns `None` at the deadline.
     pub(super) async fn notified(&mut self, deadline: Deadline) -> Option<State> {
         if let Some(subscribed) = self.subscribed.take() {
-            let longest = deadline.earlier(Instant::now() + self.engine.config.poll_floor);
+            let longest = deadline.earlier(Instant::now() + self.engine.config.max_poll_interval);
             let subscribed = self.engine.closed.run_until_cancelled(subscribed);
             // If the subscription is refused or slow, polling has to do.
             let _ = timeout_at(longest, subscribed).await;

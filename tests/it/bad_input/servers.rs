@@ -86,7 +86,7 @@ async fn rights_that_the_user_lacks() {
 async fn a_server_without_resp3() {
     let server = Server::start_with(&["--rename-command", "HELLO", ""]).await;
     let mut config = Config::default();
-    config.poll_floor = 30 * super::SOON;
+    config.max_poll_interval = 30 * super::SOON;
     let builder = LockClient::builder().url(server.url()).config(config);
     let client = builder.build().await.unwrap();
     let lock = client.reentrant_lock("order:42");

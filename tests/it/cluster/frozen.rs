@@ -68,7 +68,7 @@ impl Times {
 fn config(sharded: ShardedPubSub) -> Config {
     let mut config = Config::default();
     config.command_wait = GENEROUS;
-    config.poll_floor = Duration::from_secs(600);
+    config.max_poll_interval = Duration::from_secs(600);
     config.watchdog_lease = Duration::from_secs(60);
     config.sharded_pubsub = sharded;
     config

@@ -204,7 +204,7 @@ async fn survives_a_replacement_of_the_cluster(
 
 fn long_lease() -> Config {
     let mut config = watched(Duration::from_secs(600));
-    config.poll_floor = Duration::from_secs(5);
+    config.max_poll_interval = Duration::from_secs(5);
     config
 }
 

@@ -224,7 +224,7 @@ async fn connect(url: &str, config: &Config) -> LockClient {
 pub fn only_messages() -> Config {
     let mut config = Config::default();
     config.watchdog_lease = NEVER;
-    config.poll_floor = NEVER;
+    config.max_poll_interval = NEVER;
     config
 }
 

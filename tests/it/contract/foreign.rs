@@ -200,7 +200,7 @@ pub async fn foreign_data_that_replaced_a_held_lock_is_left_alone<S: Subject>() 
 
 pub async fn a_waiter_gets_an_error_when_foreign_data_replaces_the_lock<S: Subject>() {
     let mut config = only_messages();
-    config.poll_floor = Duration::from_millis(100);
+    config.max_poll_interval = Duration::from_millis(100);
     let bed = Bed::<S>::with(config).await;
     bed.hold_as::<S::Rival>("another:1").await;
     let lock = bed.lock.clone();

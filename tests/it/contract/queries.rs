@@ -66,7 +66,7 @@ pub async fn a_held_lock<S: Subject>() {
 /// P-A7: a PTTL of -1 is neither a free lock nor a short wait.
 pub async fn a_foreign_lock_without_expiry<S: Subject>() {
     let mut config = only_messages();
-    config.poll_floor = Duration::from_millis(100);
+    config.max_poll_interval = Duration::from_millis(100);
     let bed = Bed::<S>::with(config).await;
     bed.hold_as::<S::Rival>("another:1").await;
     let rival = bed.rival_same_client();

@@ -40,7 +40,7 @@ async fn connections_made(server: &Server) -> u64 {
 pub async fn p_fr7_refused_subscriptions_shift_no_replies<S: Subject>() {
     let (server, url) = restricted(&NO_SUBSCRIBING).await;
     let mut config = watched(Duration::from_secs(60));
-    config.poll_floor = Duration::from_millis(100);
+    config.max_poll_interval = Duration::from_millis(100);
     let client = connect(&url, config).await;
     let mut tasks = JoinSet::new();
     let (name, shared) = (unique_name("shared"), Arc::<Room>::default());

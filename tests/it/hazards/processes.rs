@@ -59,7 +59,7 @@ async fn serve(url: &str) {
     let kind = env::var(KIND).expect("a kind");
     let lease = env::var(LEASE).expect("a lease").parse().expect("in ms");
     let mut config = watched(Duration::from_millis(lease));
-    config.poll_floor = Duration::from_secs(300);
+    config.max_poll_interval = Duration::from_secs(300);
     let client = connect(url, config).await;
     match kind.as_str() {
         Reentrant::NAME => obey::<Reentrant>(client).await,
@@ -259,7 +259,7 @@ pub async fn a_killed_holder_is_followed_when_its_lease_ends<S: Subject>() {
     let server = Server::start().await;
     let mut config = watched(Duration::from_secs(60));
     // Without messages and polls, the waiter knows only the lease that its refusal reported.
-    config.poll_floor = Duration::from_secs(300);
+    config.max_poll_interval = Duration::from_secs(300);
     let client = connect(&server.url(), config).await;
     let name = unique_name("killed");
     let mut peer = Peer::start::<S>(&server, Duration::from_secs(3)).await;

@@ -60,7 +60,7 @@ pub async fn connect(url: &str, config: Config) -> LockClient {
 pub fn watched(lease: Duration) -> Config {
     let mut config = Config::default();
     config.watchdog_lease = lease;
-    config.poll_floor = Duration::from_secs(1);
+    config.max_poll_interval = Duration::from_secs(1);
     config.command_wait = GENEROUS;
     config
 }
@@ -68,7 +68,7 @@ pub fn watched(lease: Duration) -> Config {
 /// Settings under which only a message or a reconnection wakes a waiter within [`GENEROUS`].
 pub fn woken_only() -> Config {
     let mut config = watched(Duration::from_secs(300));
-    config.poll_floor = Duration::from_secs(300);
+    config.max_poll_interval = Duration::from_secs(300);
     config
 }
 

@@ -85,7 +85,7 @@ async fn lives<S: Subject>(
 
 async fn connect(url: &str) -> Result<LockClient, redisson_lock::Error> {
     let mut config = Config::default();
-    config.poll_floor = 30 * SURE;
+    config.max_poll_interval = 30 * SURE;
     config.watchdog_lease = 30 * SURE;
     LockClient::builder().url(url).config(config).build().await
 }

@@ -21,7 +21,7 @@ async fn refused(server: &Server) -> BTreeSet<String> {
 
 async fn connect(url: &str) -> LockClient {
     let mut config = Config::default();
-    config.poll_floor = 30 * SURE;
+    config.max_poll_interval = 30 * SURE;
     config.watchdog_lease = 30 * SURE;
     let builder = LockClient::builder().url(url).config(config);
     builder.build().await.expect("the user may connect")

@@ -129,7 +129,7 @@ async fn works_on(cluster: &Clustered, limit: Duration) -> Result<(), String> {
     let text = |error: redisson_lock::Error| crate::in_full(&error);
     let mut config = Config::default();
     config.command_wait = limit;
-    config.poll_floor = 30 * SURE;
+    config.max_poll_interval = 30 * SURE;
     config.watchdog_lease = 30 * SURE;
     let builder = LockClient::builder().url(with_user(&cluster.url(), USER));
     let client = builder.config(config).build().await.map_err(text)?;

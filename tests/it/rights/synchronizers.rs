@@ -104,7 +104,7 @@ fn count_down_latch(
 
 async fn connect(url: &str, limit: Duration) -> Result<LockClient, Error> {
     let config = Config::default()
-        .with_poll_floor(30 * SURE)
+        .with_max_poll_interval(30 * SURE)
         .with_command_wait(limit)
         .with_outage_wait(limit);
     LockClient::builder().url(url).config(config).build().await

@@ -34,11 +34,11 @@ impl Fair<'_> {
         owner: &str,
         holds: u32,
         waited: i64,
-        nudge: bool,
+        notify_head: bool,
     ) -> Reply {
         let operation = Wide {
             keys: owned(&[LOCK, QUEUE, PLACES]),
-            arguments: arguments(lease, owner, holds, waited, nudge),
+            arguments: arguments(lease, owner, holds, waited, notify_head),
         };
         self.0.run_wide(ACQUIRE, &[operation]).await.remove(0)
     }
@@ -64,13 +64,26 @@ impl Fair<'_> {
 }
 
 /// The arguments of one acquisition.
-pub fn arguments(lease: i64, owner: &str, holds: u32, waited: i64, nudge: bool) -> Vec<String> {
+pub fn arguments(
+    lease: i64,
+    owner: &str,
+    holds: u32,
+    waited: i64,
+    notify_head: bool,
+) -> Vec<String> {
     let numbers = [waited, PLACE, PATIENCE].map(|number| number.to_string());
     let [waited, place, timeout] = numbers;
     let (lease, holds) = (lease.to_string(), holds.to_string());
-    let nudge = u8::from(nudge).to_string();
+    let notify_head = u8::from(notify_head).to_string();
     owned(&[
-        owner, &lease, &holds, &waited, &place, &timeout, CHANNEL, &nudge,
+        owner,
+        &lease,
+        &holds,
+        &waited,
+        &place,
+        &timeout,
+        CHANNEL,
+        &notify_head,
     ])
 }
 
@@ -271,13 +284,14 @@ async fn only_the_head_of_the_queue_is_notified_of_a_release() {
 }
 
 #[tokio::test]
-async fn a_nudge_is_sent_when_asked_for_on_a_free_lock() {
+async fn a_free_lock_notifies_the_head_when_asked_to() {
     let bed = Bed::new().await;
     let fair = Fair(&bed.admin);
     bed.enqueue(JAVA, 60_000).await;
     let mut sleeper = Listener::on(&bed.server, &format!("{CHANNEL}:{JAVA}")).await;
-    for (nudge, waited, told) in [(false, 0, 0), (true, 10, 1), (true, -1, 1), (false, -1, 0)] {
-        let answer = fair.acquire_for(LEASE, A, 1, waited, nudge).await;
+    for (notify_head, waited, told) in [(false, 0, 0), (true, 10, 1), (true, -1, 1), (false, -1, 0)]
+    {
+        let answer = fair.acquire_for(LEASE, A, 1, waited, notify_head).await;
         assert!(matches!(answer, Reply::Busy(_)), "{answer:?}");
         assert_eq!(sleeper.messages().await.len(), told);
     }

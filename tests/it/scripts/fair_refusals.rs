@@ -209,8 +209,8 @@ async fn a_read_write_lock_is_refused_and_left_alone() {
     for mode in ["read", "write"] {
         bed.ask::<()>(&["HSET", LOCK, "mode", mode, A, "1"]).await;
         let before = bed.everything().await;
-        for (waited, nudge) in [(-1, false), (0, true), (10, true)] {
-            let answer = fair.acquire_for(LEASE, A, 1, waited, nudge).await;
+        for (waited, notify_head) in [(-1, false), (0, true), (10, true)] {
+            let answer = fair.acquire_for(LEASE, A, 1, waited, notify_head).await;
             assert!(matches!(answer, Reply::WrongKind(_)), "{answer:?}");
         }
         assert!(matches!(fair.force_release().await, Reply::WrongKind(_)));

@@ -9,7 +9,7 @@ use super::{Listener, SOON};
 async fn patient(server: &Server) -> LockClient {
     let mut config = Config::default();
     config.watchdog_lease = 30 * SOON;
-    config.poll_floor = 30 * SOON;
+    config.max_poll_interval = 30 * SOON;
     let builder = LockClient::builder().url(server.url()).config(config);
     builder.build().await.unwrap()
 }

@@ -201,7 +201,7 @@ async fn a_crowd_shares_permits_and_loses_none() {
 #[tokio::test]
 async fn a_poll_finds_permits_that_were_not_announced() {
     let server = Server::start().await;
-    let config = Config::default().with_poll_floor(Duration::from_millis(100));
+    let config = Config::default().with_max_poll_interval(Duration::from_millis(100));
     let builder = LockClient::builder().url(server.url()).config(config);
     let client = builder.build().await.unwrap();
     let pool = client.semaphore("pool");

@@ -10,10 +10,10 @@ mod echoes;
 mod intents;
 #[path = "../../../src/engine/local_lock.rs"]
 mod local_lock;
-#[path = "../../../src/engine/queue.rs"]
-mod queue;
 #[path = "../../../src/engine/room.rs"]
 mod room;
+#[path = "../../../src/engine/room_queue.rs"]
+mod room_queue;
 #[path = "../../../src/engine/uses.rs"]
 mod uses;
 #[path = "../../../src/engine/waiters.rs"]

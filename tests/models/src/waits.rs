@@ -12,8 +12,8 @@ use tokio::time::Instant;
 
 use super::{
     echoes::Ticket,
-    queue::WaiterId,
     room::{Signal, WaitingRoom},
+    room_queue::WaiterId,
     waiters::Waiters,
     yielding::Neighbours,
 };
@@ -24,7 +24,7 @@ use crate::{
     wire::{LockProtocol, LockSpec, message::Wake, reentrant::Reentrant, sealed::Known},
 };
 
-const POLL_FLOOR: u64 = 5;
+const POLL_INTERVAL: u64 = 5;
 
 /// A client, and a server with one lock, which another client holds at first.
 #[derive(Clone)]
@@ -46,7 +46,7 @@ impl Model {
         let spec = wire.spec("a".into(), &Config::default());
         let subscriptions = Arc::new(Mutex::new(Vec::new()));
         let notified = subscriptions.clone();
-        let waiters = Waiters::new(Duration::from_secs(POLL_FLOOR), true);
+        let waiters = Waiters::new(Duration::from_secs(POLL_INTERVAL), true);
         Self {
             room: Arc::new(WaitingRoom::new(waiters, move |_| {
                 lock(&notified).push(false)
@@ -273,7 +273,7 @@ pub fn polled_earlier() {
         let polling = model.clone();
         let polling = thread::spawn(move || {
             block_on(polling.room.due());
-            polling.room.poll(now());
+            polling.room.notify_due(now());
         });
         let second = model.join();
         assert!(!second.ask() && !second.refuse_for(1));

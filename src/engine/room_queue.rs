@@ -52,11 +52,11 @@ impl Ord for Key {
 
 /// The waiters of one lock, in the order of their arrival.
 #[derive(Debug)]
-pub(super) struct Queue<S> {
+pub(super) struct RoomQueue<S> {
     pub(super) key: Key,
     /// The interval at which a waiter asks without a message.
-    pub(super) poll_floor: Duration,
-    pub(super) waiters: VecDeque<Waiter<S>>,
+    pub(super) max_poll_interval: Duration,
+    pub(super) waiters: VecDeque<RoomWaiter<S>>,
     pub(super) poll_at: Option<Instant>,
     /// Polls since the last message.
     pub(super) polls: u32,
@@ -82,14 +82,14 @@ pub(super) enum KeepsSubscribed {
 }
 
 #[derive(Debug)]
-pub(super) struct Waiter<S> {
+pub(super) struct RoomWaiter<S> {
     pub(super) id: WaiterId,
-    pub(super) state: State,
+    pub(super) state: WaiterState,
     pub(super) signal: S,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum WaiterState {
     /// The waiter asks the server, or is about to.
     Trying,
     /// The waiter asks, but this client has released the lock since the attempt began: a refusal
@@ -104,26 +104,26 @@ pub(super) enum State {
     Notified,
 }
 
-impl<S: Clone> Waiter<S> {
+impl<S: Clone> RoomWaiter<S> {
     /// Wakes the waiter: it tries, or tries again if its attempt under way is refused.
     pub(super) fn wake(&mut self) -> Option<S> {
         match self.state {
-            State::Trying | State::Echoed => self.state = State::Outdated,
-            State::Parked => {
-                self.state = State::Notified;
+            WaiterState::Trying | WaiterState::Echoed => self.state = WaiterState::Outdated,
+            WaiterState::Parked => {
+                self.state = WaiterState::Notified;
                 return Some(self.signal.clone());
             }
-            State::Outdated | State::Notified => {}
+            WaiterState::Outdated | WaiterState::Notified => {}
         }
         None
     }
 }
 
-impl<S> Queue<S> {
-    pub(super) fn new(spec: &Arc<LockSpec>, poll_floor: Duration) -> Self {
+impl<S> RoomQueue<S> {
+    pub(super) fn new(spec: &Arc<LockSpec>, max_poll_interval: Duration) -> Self {
         Self {
             key: Key(spec.clone()),
-            poll_floor,
+            max_poll_interval,
             // Most queues have one waiter.
             waiters: VecDeque::with_capacity(1),
             poll_at: None,
@@ -171,7 +171,7 @@ impl<S> Queue<S> {
     }
 }
 
-impl<S: Clone> Queue<S> {
+impl<S: Clone> RoomQueue<S> {
     /// Returns whether a message is this client's echo, or older. Parked waiters need not see it.
     /// An attempt under way may have reached the server before the release, so its refusal will be
     /// out of date.
@@ -179,7 +179,7 @@ impl<S: Clone> Queue<S> {
         let is_echo = self.echoes.absorb(now);
         if is_echo {
             self.polls = 0;
-            self.mark_trying(1, State::Echoed);
+            self.mark_trying(1, WaiterState::Echoed);
         }
         is_echo
     }
@@ -193,16 +193,16 @@ impl<S: Clone> Queue<S> {
         self.polls = 0;
         let notified = self.notify(wake);
         if notified.is_empty() || wake == Wake::All {
-            self.mark_trying(most(wake), State::Outdated);
+            self.mark_trying(most(wake), WaiterState::Outdated);
         }
         notified
     }
 
-    fn mark_trying(&mut self, most: usize, as_what: State) {
+    fn mark_trying(&mut self, most: usize, as_what: WaiterState) {
         let trying = self
             .waiters
             .iter_mut()
-            .filter(|waiter| matches!(waiter.state, State::Trying | State::Echoed));
+            .filter(|waiter| matches!(waiter.state, WaiterState::Trying | WaiterState::Echoed));
         for waiter in trying.take(most) {
             waiter.state = as_what;
         }
@@ -212,17 +212,17 @@ impl<S: Clone> Queue<S> {
         let parked = self
             .waiters
             .iter_mut()
-            .filter(|waiter| waiter.state == State::Parked);
+            .filter(|waiter| waiter.state == WaiterState::Parked);
         parked
             .take(most(wake))
             .map(|waiter| {
-                waiter.state = State::Notified;
+                waiter.state = WaiterState::Notified;
                 waiter.signal.clone()
             })
             .collect()
     }
 
-    pub(super) fn waiter(&mut self, id: WaiterId) -> Option<&mut Waiter<S>> {
+    pub(super) fn waiter(&mut self, id: WaiterId) -> Option<&mut RoomWaiter<S>> {
         // Waiters stand in the order of their ids.
         let index = self.waiters.binary_search_by_key(&id, |waiter| waiter.id);
         index.ok().and_then(|index| self.waiters.get_mut(index))
