@@ -79,13 +79,19 @@ struct Acquisition<'a> {
     /// The wait between two attempts. Made at the first refusal, or at the start if a yield is due.
     pause: Option<Box<Pause>>,
     attempts: Option<Box<AttemptHistory>>,
-    /// The task enqueues in the local queue next.
-    must_enqueue: bool,
-    /// The task pauses before its next attempt.
-    must_pause: bool,
+    next: Next,
     has_asked: bool,
     /// Another owner held the lock when this client last heard of it.
     was_busy: bool,
+}
+
+/// The next step of an acquisition.
+enum Next {
+    /// Enter the local queue, if the lock has one.
+    Enqueue,
+    /// Pause before an attempt.
+    Pause,
+    Attempt,
 }
 
 /// Whether an acquisition goes on, or ends with a hold or without one.
@@ -102,23 +108,19 @@ impl Acquisition<'_> {
         }
         self.wait_for_dropped_guards().await?;
         loop {
-            if self.must_enqueue
-                && let Flow::Break(done) = self.enter().await?
-            {
-                return Ok(done);
-            }
-            if self.must_pause
-                && self.pause.is_some()
-                && let Flow::Break(done) = self.wait_for_next_attempt().await?
-            {
-                return Ok(done);
-            }
-            let outcome = self.attempt().await.inspect_err(|error| {
-                if let Some(local_entry) = &mut self.local_entry {
-                    local_entry.record_failure(error);
+            let flow = match self.next {
+                Next::Enqueue => self.enter().await?,
+                Next::Pause => self.wait_for_next_attempt().await?,
+                Next::Attempt => {
+                    let outcome = self.attempt().await.inspect_err(|error| {
+                        if let Some(local_entry) = &mut self.local_entry {
+                            local_entry.record_failure(error);
+                        }
+                    });
+                    self.after_attempt(outcome?)?
                 }
-            });
-            if let Flow::Break(done) = self.after_attempt(outcome?)? {
+            };
+            if let Flow::Break(done) = flow {
                 return Ok(done);
             }
         }
@@ -142,7 +144,6 @@ impl Acquisition<'_> {
 
     /// Waits in the local queue until the task may ask the server.
     async fn enter(&mut self) -> Result<Flow, Error> {
-        self.must_enqueue = false;
         if (self.engine).enter_queue(self.request, &mut self.local_entry)? {
             let entry = &mut self.local_entry;
             let turn = (self.engine).wait_in_queue(self.request, entry, &self.deadline);
@@ -156,6 +157,10 @@ impl Acquisition<'_> {
         if !self.has_asked {
             self.prepare().await;
         }
+        self.next = match self.pause {
+            Some(_) => Next::Pause,
+            None => Next::Attempt,
+        };
         Ok(Flow::Continue(()))
     }
 
@@ -174,6 +179,7 @@ impl Acquisition<'_> {
 
     /// Waits until the next attempt is due.
     async fn wait_for_next_attempt(&mut self) -> Result<Flow, Error> {
+        self.next = Next::Attempt;
         let (engine, local_entry) = (self.engine, self.local_entry.as_ref());
         let Some(pause) = &mut self.pause else {
             return Ok(Flow::Continue(()));
@@ -267,21 +273,19 @@ impl Acquisition<'_> {
         if self.request.spec.has_local_queue() && !is_asker {
             // The task is not the asker: its owner had the lock, or another waiter has become the asker meanwhile. It enqueues again.
             (self.pause, self.local_entry) = (None, None);
-            (self.must_enqueue, self.must_pause) = (true, true);
+            self.next = Next::Enqueue;
             return Flow::Continue(());
         }
+        self.next = Next::Pause;
         match &mut self.pause {
             Some(pause) => {
-                self.must_pause = !pause.record_refusal(remaining) || self.deadline.is_over()
+                if pause.record_refusal(remaining) && !self.deadline.is_over() {
+                    self.next = Next::Attempt;
+                }
             }
-            None => {
-                let local_entry = self.local_entry.as_ref();
-                self.pause = Some(Pause::begin(
-                    self.engine,
-                    self.request,
-                    local_entry,
-                    remaining,
-                ));
+            pause @ None => {
+                let (request, entry) = (self.request, self.local_entry.as_ref());
+                *pause = Some(Pause::begin(self.engine, request, entry, remaining));
             }
         }
         Flow::Continue(())
@@ -303,8 +307,10 @@ impl Engine {
             queued: None,
             pause: None,
             attempts: None,
-            must_enqueue: deadline.waits(),
-            must_pause: true,
+            next: match deadline.waits() {
+                true => Next::Enqueue,
+                false => Next::Attempt,
+            },
             has_asked: false,
             was_busy: false,
         };

@@ -55,7 +55,7 @@ impl ContendedLocks {
     }
 
     /// Checks all contended locks. Returns the time of the next check, and the tenures to verify.
-    fn look(&self, engine: &Engine, now: Instant) -> (Option<Instant>, Vec<Arc<Tenure>>) {
+    fn check(&self, engine: &Engine, now: Instant) -> (Option<Instant>, Vec<Arc<Tenure>>) {
         let mut next = None;
         let mut to_verify = Vec::new();
         let mut over = Vec::new();
@@ -68,15 +68,15 @@ impl ContendedLocks {
             };
             let can_ask = |request: &AcquireRequest| engine.batcher.is_ready(&request.spec);
             let mark = |hold: &HoldGuard| marks.push(hold.mark_dropped());
-            let look = local.look(now, pause, can_ask, mark);
-            to_verify.extend(look.to_verify);
-            withdrawn.extend(look.withdrawn);
-            notified.push(look.notified);
-            next = [next, look.next].into_iter().flatten().min();
-            if look.next.is_none() {
+            let check = local.check(now, pause, can_ask, mark);
+            to_verify.extend(check.to_verify);
+            withdrawn.extend(check.withdrawn);
+            notified.push(check.notified);
+            next = [next, check.next].into_iter().flatten().min();
+            if check.next.is_none() {
                 over.push(local.clone());
             }
-            look.next.is_some()
+            check.next.is_some()
         });
         // The drop of a withdrawn hold hands it to the next waiter, or releases it. It locks a
         // local queue, so the list is unlocked before.
@@ -360,7 +360,7 @@ impl Engine {
         loop {
             let changed = self.contended.changed.notified();
             let now = Instant::now();
-            let (next, to_verify) = self.contended.look(self, now);
+            let (next, to_verify) = self.contended.check(self, now);
             for tenure in to_verify {
                 self.verify_long_held(tenure);
             }

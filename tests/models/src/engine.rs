@@ -8,7 +8,7 @@ mod deadline_queue;
 mod echoes;
 #[path = "../../../src/engine/intents.rs"]
 mod intents;
-#[path = "../../../src/engine/local_lock.rs"]
+#[path = "../../../src/engine/local_lock/mod.rs"]
 mod local_lock;
 #[path = "../../../src/engine/room.rs"]
 mod room;

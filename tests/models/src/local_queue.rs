@@ -1,4 +1,4 @@
-//! The local queue, the waiters of one client for one lock: `src/engine/local_lock.rs`.
+//! The local queue, the waiters of one client for one lock: `src/engine/local_lock/`.
 
 use std::{sync::Arc, time::Duration};
 

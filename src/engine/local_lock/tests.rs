@@ -1,6 +1,11 @@
 use proptest::prelude::*;
 
-use super::*;
+use super::{
+    checks::{ASKER_WAIT, CHECK_INTERVAL, Check},
+    turns::{GAP, GAP_AFTER},
+    *,
+};
+use crate::engine::room::PICK_UP;
 
 /// A tenure is a number here. A request says whether a hold that is handed off will do, and a hold
 /// is the number of a tenure.
@@ -43,8 +48,8 @@ fn pass(lock: &Lock, number: u64, next: u64, now: Instant) -> Option<bool> {
     })
 }
 
-fn look(lock: &Lock, now: Instant) -> Look<u64, u64> {
-    lock.look(now, |_| Duration::from_secs(5), |_| true, |_| {})
+fn check(lock: &Lock, now: Instant) -> Check<u64, u64> {
+    lock.check(now, |_| Duration::from_secs(5), |_| true, |_| {})
 }
 
 fn is_to_ask(lock: &Lock, (id, signal): &One) -> bool {
@@ -89,12 +94,12 @@ fn failure_is_passed_on_with_the_time_since_the_last_answer() {
     lock.begin_attempt(first, now);
     gives_up(first);
     assert_eq!(failed(&others[0]), Some(now));
-    lock.begin_attempt(others[0].0, now + LOOK);
+    lock.begin_attempt(others[0].0, now + CHECK_INTERVAL);
     gives_up(others[0].0);
     assert_eq!(failed(&others[1]), Some(now), "still no waiter");
     // The next attempt is answered.
     lock.record_refusal(Duration::ZERO);
-    let later = now + 2 * LOOK;
+    let later = now + 2 * CHECK_INTERVAL;
     lock.begin_attempt(others[1].0, later);
     gives_up(others[1].0);
     assert_eq!(failed(&others[2]), Some(later));
@@ -195,10 +200,10 @@ fn all_waiting_tasks_of_an_owner_enter_together() {
 #[tokio::test(start_paused = true)]
 async fn waiter_that_does_not_pick_up_what_it_is_passed_goes_to_the_end_of_the_queue() {
     let (lock, now) = (Lock::default(), Instant::now());
-    grant(&lock, Owner::new(), 1, now + LOOK).unwrap();
+    grant(&lock, Owner::new(), 1, now + CHECK_INTERVAL).unwrap();
     let [first, second] = [(); 2].map(|()| wait(&lock, Owner::new()));
     pass(&lock, 1, 2, now).unwrap();
-    let early = look(&lock, now);
+    let early = check(&lock, now);
     assert!(early.withdrawn.is_none() && early.next == Some(now + PICK_UP));
     // The waiter waits to be notified, in a future that is not polled again.
     let mut waiting = Box::pin(first.1.notified());
@@ -211,7 +216,12 @@ async fn waiter_that_does_not_pick_up_what_it_is_passed_goes_to_the_end_of_the_q
     drop(notified);
     let mut marked = None;
     let later = Instant::now() + PICK_UP;
-    let late = lock.look(later, |_| LOOK, |_| true, |hold| marked = Some(*hold));
+    let late = lock.check(
+        later,
+        |_| CHECK_INTERVAL,
+        |_| true,
+        |hold| marked = Some(*hold),
+    );
     assert_eq!(late.withdrawn, Some(2), "to be released, or passed on");
     assert_eq!(marked, late.withdrawn, "before its owner can come again");
     pass(&lock, 2, 3, now).unwrap();
@@ -229,15 +239,15 @@ async fn asker_that_does_not_ask_in_its_turn_is_not_waited_for() {
     let mut waiting = Box::pin(second.1.notified());
     assert!(futures_util::poll!(&mut waiting).is_ready());
     // The asker asks the server, and is given time for that. Then its future is polled no more.
-    drop(look(&lock, now));
-    drop(look(&lock, now + ASKER_WAIT / 2));
+    drop(check(&lock, now));
+    drop(check(&lock, now + ASKER_WAIT / 2));
     assert!(!third.1.is_notified());
-    drop(lock.look(now + ASKER_WAIT, |_| LOOK, |_| false, |_| {}));
+    drop(lock.check(now + ASKER_WAIT, |_| CHECK_INTERVAL, |_| false, |_| {}));
     assert!(
         !third.1.is_notified(),
         "without a connection no task can ask"
     );
-    drop(look(&lock, now + ASKER_WAIT));
+    drop(check(&lock, now + ASKER_WAIT));
     assert!(is_to_ask(&lock, &third));
     // The late task asks as well, if it is ever polled.
     assert!(is_to_ask(&lock, &second));
@@ -248,11 +258,11 @@ fn a_tenure_with_long_waiters_is_verified_now_and_then() {
     let (lock, now) = (Lock::default(), Instant::now());
     grant(&lock, Owner::new(), 1, now).unwrap();
     wait(&lock, Owner::new());
-    assert_eq!(look(&lock, now).to_verify, None);
-    assert_eq!(look(&lock, now + LOOK).to_verify, Some(1));
-    assert_eq!(look(&lock, now + 2 * LOOK).to_verify, None);
-    let later = now + LOOK + Duration::from_secs(5);
-    assert_eq!(look(&lock, later).to_verify, Some(1));
+    assert_eq!(check(&lock, now).to_verify, None);
+    assert_eq!(check(&lock, now + CHECK_INTERVAL).to_verify, Some(1));
+    assert_eq!(check(&lock, now + 2 * CHECK_INTERVAL).to_verify, None);
+    let later = now + CHECK_INTERVAL + Duration::from_secs(5);
+    assert_eq!(check(&lock, later).to_verify, Some(1));
 }
 
 /// Clients that poll, and listeners that were not counted, find the lock free now and then.
@@ -293,7 +303,7 @@ enum Action {
     Pass,
     Release,
     Lose,
-    Look,
+    Check,
 }
 
 fn steps() -> impl Strategy<Value = Vec<Action>> {
@@ -306,7 +316,7 @@ fn steps() -> impl Strategy<Value = Vec<Action>> {
         3 => Just(Action::Pass),
         2 => Just(Action::Release),
         1 => Just(Action::Lose),
-        1 => Just(Action::Look),
+        1 => Just(Action::Check),
     ];
     prop::collection::vec(step, 0..120)
 }
@@ -359,9 +369,9 @@ proptest! {
                         drop(lock.end_tenure(tenure));
                     }
                 }
-                Action::Look => {
-                    now += LOOK;
-                    drop(look(&lock, now));
+                Action::Check => {
+                    now += CHECK_INTERVAL;
+                    drop(check(&lock, now));
                 }
             }
             // The notified tasks are polled.

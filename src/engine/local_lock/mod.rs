@@ -6,37 +6,30 @@
 //! a client wait, one of them sends attempts.
 //!
 //! In the *hand-off window*, a time from the arrival of each grant, the holder may hand the lock to
-//! the first waiter in memory ([`local_wait`](super::local_wait)). A future may be kept and never
-//! polled, and must not block the queue. A successor that does not pick up its hold within
-//! [`PICK_UP`] therefore goes to the end of the queue, and the next waiter replaces an asker that
-//! is late. A replaced asker sends one attempt when it is polled again, then enqueues.
+//! the first waiter in memory ([`local_wait`](super::local_wait)). Stalled tasks do not block the
+//! queue ([`checks`]): a hold that its waiter does not pick up goes to the next waiter, which also
+//! replaces an asker that is late. A replaced asker sends one attempt when it is polled again, then
+//! enqueues.
 //!
 //! Exclusion does not depend on a single asker, because the server decides on each attempt.
 //! `try_lock` does not wait here. It sends nothing while another task of this client holds the lock;
 //! otherwise its attempt costs a refusal at most.
 
-use std::{collections::VecDeque, sync::Arc, time::Duration};
+mod checks;
+mod contention;
+mod turns;
 
+use std::{sync::Arc, time::Duration};
+
+use contention::Contention;
 use tokio::time::Instant;
 
-use super::room::{PICK_UP, Signal, ToNotify};
+use super::room::{Signal, ToNotify};
 use crate::{
     error::Error,
-    hash::HashMap,
     owner::Owner,
     sync::{Mutex, MutexGuard, lock},
 };
-
-/// Interval between two checks for waiters that are not polled. Age at which a tenure with waiters behind it is verified.
-const LOOK: Duration = Duration::from_millis(50);
-/// How long an asker may take to send its attempt before the next waiter asks too: its future may be kept and not polled.
-const ASKER_WAIT: Duration = Duration::from_millis(200);
-/// Upper bound of that time where answers take long.
-const LONGEST_ASKER_WAIT: Duration = Duration::from_secs(2);
-/// Longest time in which tasks of this client pass the lock on without a gap. The next asker then
-/// pauses for [`GAP`]: listener counts omit clients that poll, or that listen at a replica.
-const GAP_AFTER: Duration = Duration::from_millis(100);
-const GAP: Duration = Duration::from_millis(2);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct EntryId(u64);
@@ -76,55 +69,6 @@ struct State<T, W, O> {
     contention: Option<Box<Contention<W, O>>>,
 }
 
-/// The waiters of a lock, and the state that only a contended lock needs.
-struct Contention<W, O> {
-    waiters: VecDeque<LocalWaiter<W, O>>,
-    /// The number of waiters of each owner.
-    owners: HashMap<Owner, usize>,
-    /// The waiter to which the lock was handed last.
-    successor: Option<LocalWaiter<W, O>>,
-    /// The start of the consecutive turns of this client, which leave no gap for other clients.
-    turns_began: Option<Instant>,
-    /// The release under way leaves a gap, because the turns have lasted for [`GAP_AFTER`].
-    gap_due: bool,
-    /// The end of the gap.
-    gap_until: Option<Instant>,
-    /// When this client last had the lock.
-    last_busy: Option<Instant>,
-    /// The error of the last asker, if it left without an answer.
-    last_error: Option<Error>,
-    /// The asker, and the start of its attempt or subscription.
-    asking_since: Option<(EntryId, Instant)>,
-    /// The round trip of the last refusal: an asker far from the server gets more time.
-    answer_takes: Duration,
-    /// The number of a tenure, and the time of its next verification.
-    verify_at: Option<(u64, Instant)>,
-    /// Whether the lock is among the contended locks, which are checked now and then.
-    is_listed: bool,
-    /// Whether a check is due soon, because the lock was handed off.
-    look_soon: bool,
-}
-
-impl<W, O> Default for Contention<W, O> {
-    fn default() -> Self {
-        Self {
-            waiters: VecDeque::new(),
-            owners: HashMap::default(),
-            successor: None,
-            turns_began: None,
-            gap_due: false,
-            gap_until: None,
-            last_busy: None,
-            last_error: None,
-            asking_since: None,
-            answer_takes: Duration::ZERO,
-            verify_at: None,
-            is_listed: false,
-            look_soon: false,
-        }
-    }
-}
-
 /// The next step of a task that enters.
 pub(super) enum Entered<O> {
     /// The task is the asker: it asks the server.
@@ -153,17 +97,6 @@ pub(super) enum Step<O> {
     Reenter,
 }
 
-/// The result of a check of one lock's waiters.
-pub(super) struct Look<T, O> {
-    /// A tenure that waiters have waited behind for long. The caller verifies it.
-    pub(super) to_verify: Option<T>,
-    /// A hold that its waiter has not picked up, to be dropped after this lock's mutex is released.
-    pub(super) withdrawn: Option<O>,
-    pub(super) notified: ToNotify<O>,
-    /// The time of the next check; `None` if there is nothing to check.
-    pub(super) next: Option<Instant>,
-}
-
 impl<T, W, O> Default for LocalLock<T, W, O> {
     fn default() -> Self {
         Self(Mutex::new(State {
@@ -176,45 +109,6 @@ impl<T, W, O> Default for LocalLock<T, W, O> {
             unanswered_since: None,
             contention: None,
         }))
-    }
-}
-
-impl<W, O> Contention<W, O> {
-    fn push(&mut self, waiter: LocalWaiter<W, O>) {
-        *self.owners.entry(waiter.signal.owner).or_default() += 1;
-        self.waiters.push_back(waiter);
-    }
-
-    fn pop(&mut self) -> Option<LocalWaiter<W, O>> {
-        let waiter = self.waiters.pop_front()?;
-        self.forget(waiter.signal.owner);
-        Some(waiter)
-    }
-
-    fn remove(&mut self, id: EntryId) -> Option<LocalWaiter<W, O>> {
-        let index = self.waiters.iter().position(|waiter| waiter.id == id)?;
-        let waiter = self.waiters.remove(index)?;
-        self.forget(waiter.signal.owner);
-        Some(waiter)
-    }
-
-    fn forget(&mut self, owner: Owner) {
-        if let Some(count) = self.owners.get_mut(&owner) {
-            *count -= 1;
-            if *count == 0 {
-                self.owners.remove(&owner);
-            }
-        }
-    }
-
-    /// All waiters of `owner`.
-    fn waiters_of(&self, owner: Owner) -> ToNotify<O> {
-        let mut notified = ToNotify::none();
-        if self.owners.contains_key(&owner) {
-            let signals = self.waiters.iter().map(|waiter| &waiter.signal);
-            notified.extend(signals.filter(|signal| signal.owner == owner).cloned());
-        }
-        notified
     }
 }
 
@@ -377,7 +271,7 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
         let mut state = self.state();
         (state.is_held_elsewhere, state.unanswered_since) = (true, None);
         if let Some(contention) = &mut state.contention {
-            (contention.turns_began, contention.gap_until) = (None, None);
+            contention.turns.end();
             contention.answer_takes = took;
         }
     }
@@ -394,7 +288,7 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
 
     /// Takes the end of the gap in which the asker leaves the lock free.
     pub(super) fn take_gap(&self) -> Option<Instant> {
-        self.state().contention.as_mut()?.gap_until.take()
+        self.state().contention.as_mut()?.turns.take_gap()
     }
 
     /// Removes a waiter or the asker. It leaves with an `error` if the server did not answer it.
@@ -456,19 +350,12 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
     }
 
     /// Begins the release of the tenure. Returns whether the next waiter may ask directly behind
-    /// the release. Otherwise it pauses for [`GAP`] after the answer.
+    /// the release. Otherwise it leaves a gap after the answer.
     pub(super) fn begin_release(&self, now: Instant) -> bool {
-        let mut state = self.state();
-        let Some(contention) = &mut state.contention else {
-            return true;
-        };
-        if contention.waiters.is_empty() {
-            contention.turns_began = None;
-            return true;
+        match &mut self.state().contention {
+            Some(contention) => contention.begin_release(now),
+            None => true,
         }
-        let began = *contention.turns_began.get_or_insert(now);
-        contention.gap_due = now.saturating_duration_since(began) >= GAP_AFTER;
-        !contention.gap_due
     }
 
     /// The number of waiters.
@@ -490,9 +377,7 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
         if let Some(contention) = &mut state.contention {
             let now = Instant::now();
             contention.last_busy = Some(now);
-            if std::mem::take(&mut contention.gap_due) {
-                (contention.turns_began, contention.gap_until) = (None, Some(now + GAP));
-            }
+            contention.turns.end_turn(now);
         }
         let passed = state
             .contention
@@ -547,95 +432,10 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
         let mut notified = contention.waiters_of(owner);
         notified.extend([waiter.signal.clone()]);
         let replaced = contention.successor.replace(waiter);
-        let is_new = !std::mem::replace(&mut contention.look_soon, true);
+        let is_new = !std::mem::replace(&mut contention.check_soon, true);
         drop(state);
         drop((old, replaced, notified));
         Some(is_new)
-    }
-
-    /// Checks for tasks that are not polled. A waiter that has not taken its hold within
-    /// [`PICK_UP`] enqueues again. An asker that is late is replaced, if the next waiter `can_ask`.
-    /// Returns a tenure to verify, once per `pause`. `mark` marks a withdrawn hold as dropped under
-    /// the mutex: its owner must not re-enter by it.
-    pub(super) fn look(
-        &self,
-        now: Instant,
-        pause: impl Fn(&T) -> Duration,
-        can_ask: impl Fn(&W) -> bool,
-        mark: impl FnOnce(&O),
-    ) -> Look<T, O> {
-        let mut state = self.state();
-        let State {
-            current,
-            asker,
-            listener,
-            contention,
-            ..
-        } = &mut *state;
-        let mut look = Look {
-            to_verify: None,
-            withdrawn: None,
-            notified: ToNotify::none(),
-            next: None,
-        };
-        let Some(contention) = contention else {
-            return look;
-        };
-        contention.look_soon = false;
-        if let Some(passed) = contention
-            .successor
-            .take_if(|passed| passed.signal.has_hold())
-        {
-            look.next = Some(now + PICK_UP);
-            contention.look_soon = true;
-            if passed.signal.is_stalled(now) {
-                look.withdrawn = passed.signal.take().inspect(mark);
-                if look.withdrawn.is_some() {
-                    contention.push(passed);
-                }
-            } else {
-                contention.successor = Some(passed);
-            }
-        }
-        if contention.waiters.is_empty() {
-            contention.is_listed = look.next.is_some();
-            return look;
-        }
-        look.next = look.next.or(Some(now + LOOK));
-        if let Some(current) = current {
-            let since = contention
-                .verify_at
-                .filter(|(number, _)| *number == current.number);
-            let (_, at) = since.unwrap_or((current.number, now + LOOK));
-            let is_due = at <= now;
-            look.to_verify = is_due.then(|| current.tenure.clone());
-            let at = if is_due {
-                now + pause(&current.tenure)
-            } else {
-                at
-            };
-            contention.verify_at = Some((current.number, at));
-        }
-        let waits = listener.as_ref().filter(|asker| asker.waits());
-        let is_stalled = match (*asker, waits) {
-            (_, Some(waits)) => waits.is_stalled(now),
-            (Some(id), None) => {
-                let since = contention.asking_since.filter(|(asker, _)| *asker == id);
-                let (_, since) = *contention.asking_since.insert(since.unwrap_or((id, now)));
-                let answers = 4 * contention.answer_takes;
-                since + answers.clamp(ASKER_WAIT, LONGEST_ASKER_WAIT) <= now
-            }
-            (None, None) => false,
-        };
-        if waits.is_some() {
-            contention.asking_since = None;
-        }
-        let first = contention.waiters.front();
-        if current.is_none() && is_stalled && first.is_some_and(|first| can_ask(&first.request)) {
-            (*asker, *listener) = (None, None);
-            look.notified = state.notify_next();
-        }
-        look
     }
 
     /// The signal of the first waiter.
@@ -660,5 +460,4 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
 }
 
 #[cfg(test)]
-#[path = "local_lock_tests.rs"]
 mod tests;
