@@ -30,18 +30,22 @@ local function operation(k, owner, holds, lease, channel, base)
     return DONE, listeners > 0 and listeners or nil
   end
 
+  if holds > 0 and lease ~= '0' then
+    local markers = markers_of(base, owner)
+    for i = 1, holds do
+      -- The client relies on this lease: a refusal fails the release, before any change. PEXPIRE needs no memory, and a server
+      -- without memory refuses SET only as the first write of a script.
+      if call('PEXPIRE', markers .. i, lease) == 0 then
+        call('SET', markers .. i, '1', 'PX', lease)
+      end
+    end
+  end
   remove_markers(base, owner, holds + 1, held)
   local longest = others
   if holds == 0 then
     call('HDEL', lock, owner)
   else
-    if lease ~= '0' then
-      local markers = markers_of(base, owner)
-      for i = 1, holds do
-        -- SET fails when the server is out of memory. The markers then keep their old expiry.
-        redis.pcall('SET', markers .. i, '1', 'PX', lease)
-      end
-    end
+    -- HSET fails when the server is out of memory. The count is then too high, and the last release ignores it.
     redis.pcall('HSET', lock, owner, holds)
     longest = math.max(others, longest_of(base, owner, 1, holds))
   end

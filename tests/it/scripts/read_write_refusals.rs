@@ -6,6 +6,7 @@ use super::{
     read_write::{
         BASE, CHANNEL, READ_ACQUIRE, READ_FORCE_RELEASE, READ_INSPECT, READ_RELEASE, READ_RENEW,
         Sides, WRITE_ACQUIRE, WRITE_FORCE_RELEASE, WRITE_INSPECT, WRITE_RELEASE, WRITE_RENEW,
+        marker,
     },
 };
 
@@ -89,6 +90,23 @@ async fn out_of_memory_releases_and_renewals_work() {
         assert!(answer.failed_with("OOM"), "{answer:?}");
     }
     bed.is_free().await;
+}
+
+/// A client relies on the lease that a repeated release sets. The first sending may have been
+/// executed before the server was full.
+#[tokio::test]
+async fn out_of_memory_a_repeated_read_release_sets_the_lease() {
+    let bed = Bed::new().await;
+    let sides = Sides(&bed.admin);
+    assert_eq!(sides.read_for(LEASE / 10, US, 1).await, Reply::Done);
+    bed.out_of_memory().await;
+    assert_eq!(sides.read_end(US, 1).await, Reply::Done);
+    bed.expires_in_about(LEASE).await;
+    // An expired marker is made anew.
+    bed.ask::<()>(&["DEL", &marker(US, 1)]).await;
+    assert_eq!(sides.read_end(US, 1).await, Reply::Done);
+    let left: i64 = bed.ask(&["PTTL", &marker(US, 1)]).await;
+    assert!(left > LEASE / 2, "{left}");
 }
 
 /// P-A8: Redisson grants a write lock over a plain hold (measured).
