@@ -243,7 +243,9 @@ impl Drop for Permit {
     fn drop(&mut self) {
         if let Some(permit) = self.0.take() {
             let runtime = permit.runtime().clone();
-            give_back(&runtime, permit, async |permit| permit.release().await);
+            give_back(&runtime, permit, async |permit| {
+                permit.release_or_log().await
+            });
         }
     }
 }
@@ -315,7 +317,9 @@ impl Drop for ExpirablePermit {
     fn drop(&mut self) {
         if let Some(permit) = self.0.take() {
             let runtime = permit.runtime().clone();
-            give_back(&runtime, permit, async |permit| permit.release().await);
+            give_back(&runtime, permit, async |permit| {
+                permit.release_or_log().await
+            });
         }
     }
 }

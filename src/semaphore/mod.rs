@@ -350,6 +350,11 @@ impl Permit {
         self.held.release().await
     }
 
+    #[cfg(feature = "blocking")]
+    pub(crate) async fn release_or_log(self) {
+        self.held.release_or_log().await;
+    }
+
     /// Ends the guard without a release: any process can release the permits by [`Semaphore::release`].
     pub fn leak(self) {
         self.held.leak();

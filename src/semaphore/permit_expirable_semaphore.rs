@@ -577,6 +577,11 @@ impl ExpirablePermit {
         self.held.release().await
     }
 
+    #[cfg(feature = "blocking")]
+    pub(crate) async fn release_or_log(self) {
+        self.held.release_or_log().await;
+    }
+
     /// Completes with the reason when the permit is lost: its lease ended, a renewal found it gone, or the client was shut
     /// down. Never completes for a permit without an end.
     ///

@@ -247,7 +247,8 @@ async fn a_refused_release_that_no_caller_sees_is_logged() {
             let client = LockClient::connect(&url).unwrap();
             let (lines, _keep) = Lines::keep_from(tracing::Level::WARN);
             release(&client);
-            let told = lines.with("was not released");
+            let mut told = lines.with("was not released");
+            told.extend(lines.with("were not given back"));
             assert_eq!(told.len(), 1, "{case}: {told:?}");
             assert!(told[0].contains("NOPERM"), "{case}: {told:?}");
             right("+@all");
@@ -270,6 +271,18 @@ async fn a_refused_release_that_no_caller_sees_is_logged() {
         });
         is_logged("drop of a term", &|client| {
             let _term = client.election("term").campaign("me").unwrap();
+            forbid();
+        });
+        is_logged("drop of permits", &|client| {
+            let pool = client.semaphore("pool");
+            pool.try_set_permits(1).unwrap();
+            let _permit = pool.acquire().unwrap();
+            forbid();
+        });
+        is_logged("drop of a permit with a lease", &|client| {
+            let pool = client.permit_expirable_semaphore("leases");
+            pool.try_set_permits(1).unwrap();
+            let _permit = pool.acquire(Duration::from_secs(30)).unwrap();
             forbid();
         });
     })

@@ -171,6 +171,18 @@ impl Engine {
         let _: bool = self.jobs.push(async move { drop(released.await) });
     }
 
+    /// As [`give_back_permits`](Self::give_back_permits), and waits for the answer. A failure is
+    /// logged.
+    pub(super) async fn give_back_permits_now(
+        self: &Arc<Self>,
+        spec: &Arc<SyncSpec>,
+        request: impl FnOnce(&Attempt) -> Request,
+    ) {
+        let released = Operation::new(self, spec, request).giving_back().run();
+        let until = Instant::now() + self.config.command_wait;
+        drop(DetachOnDrop::always(self, until, released).await);
+    }
+
     fn log_unreleased(&self, spec: &SyncSpec, error: &Error) {
         let name = &spec.name;
         match self.log_limits.failed_releases.may_log() {

@@ -275,6 +275,18 @@ impl ExpirablePermitGuard {
         let (engine, permit) = (self.engine.clone(), self.permit.clone());
         engine.release_ids(&permit.spec, &[permit.id]).await
     }
+
+    /// Releases the permit for a caller that discards the error: a failure is logged.
+    pub(crate) async fn release_or_log(mut self) {
+        // The drop of this guard adds a final request.
+        if self.engine.is_closed() {
+            return;
+        }
+        self.end();
+        let Permit { spec, id, .. } = &*self.permit;
+        let release = |attempt: &Attempt| permit::release(spec, &[*id], attempt);
+        self.engine.give_back_permits_now(spec, release).await;
+    }
 }
 
 impl Drop for ExpirablePermitGuard {

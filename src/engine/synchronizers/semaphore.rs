@@ -67,6 +67,22 @@ impl PermitGuard {
         let (engine, spec) = (self.engine.clone(), self.spec.clone());
         engine.release_permits(&spec, permits.into()).await
     }
+
+    /// Releases the permits for a caller that discards the error: a failure is logged.
+    pub(crate) async fn release_or_log(mut self) {
+        // The drop of this guard adds a final request.
+        if self.engine.is_closed() {
+            return;
+        }
+        let permits = self.hand_off();
+        if permits > 0 {
+            let release =
+                |attempt: &Attempt| semaphore::release(&self.spec, permits.into(), attempt);
+            (self.engine)
+                .give_back_permits_now(&self.spec, release)
+                .await;
+        }
+    }
 }
 
 impl Drop for PermitGuard {
