@@ -11,7 +11,8 @@ use crate::{durability::Durability, error::Error, lease::Lease};
 /// The settings of a [`LockClient`](crate::LockClient).
 ///
 /// A setting that Redisson has too has Redisson's default. With the feature `serde`, which is on by default, serde reads a
-/// configuration from JSON, YAML or TOML under Redisson's names. Times are in milliseconds or have a unit (`"30s"`). An unknown
+/// configuration from JSON, YAML or TOML under Redisson's names; a setting without such a name has its Rust name in camelCase
+/// (`maxPollInterval`). Times are in milliseconds or have a unit (`"30s"`). An unknown
 /// field is an error that names it.
 ///
 /// ```
@@ -60,7 +61,7 @@ pub struct Config {
     /// Redisson: `clientName`.
     pub client_name: String,
 
-    /// The largest number of holds that one call renews. Default: 100. From 1 to 10,000.
+    /// The largest number of locks that one call renews. Default: 100. From 1 to 10,000.
     ///
     /// Redisson: `lockWatchdogBatchSize`.
     #[cfg_attr(feature = "serde", serde(rename = "lockWatchdogBatchSize"))]
@@ -79,7 +80,7 @@ pub struct Config {
     pub fair_lock_wait: Duration,
 
     /// How many replicas must acknowledge an acquisition. Default: [`Durability::Auto`], as in Redisson.
-    /// [`Lock::with_durability`](crate::Lock::with_durability) sets it for one lock.
+    /// [`Lock::with_durability`](crate::Lock::with_durability) sets it for one lock. Semaphores and latches never wait for replicas.
     pub durability: Durability,
 
     /// How long an acquisition waits for replicas. Default: 1 s. At least 1 ms. A longer time than
@@ -94,7 +95,7 @@ pub struct Config {
 
     /// Whether too few acknowledgements end an acquisition. Default: true: the client releases the hold and returns
     /// [`Error::Replication`](crate::Error::Replication). With `false` the hold stays, and its guard has the number
-    /// ([`Guard::acknowledgements`](crate::Guard::acknowledgements)).
+    /// ([`Guard::acknowledgements`](crate::Guard::acknowledgements)); no renewal waits for replicas then.
     ///
     /// Redisson: `checkLockSyncedSlaves`.
     #[cfg_attr(feature = "serde", serde(rename = "checkLockSyncedSlaves"))]
@@ -136,19 +137,20 @@ pub struct Config {
     /// Without yields, a client that acquires one lock again and again excludes all other clients, because its way back to the lock
     /// is the shortest. The price: beside waiting clients, this client pauses between two turns for as long as a waiter needs to
     /// acquire the lock, and for at most a fifth of the time if no waiter does. Without another listening client there is no yield.
-    /// `false` is for programs that need throughput alone. `try_lock` never pauses. A client with waiting tasks leaves a gap of 2 ms
+    /// `false` is for programs that need throughput alone. It also switches off the intents of waiting writers: overlapping readers
+    /// can then exclude a writer for ever. `try_lock` never pauses. A client with waiting tasks leaves a gap of 2 ms
     /// after 100 ms of consecutive turns, whatever this setting.
     /// [docs/guarantees.md](https://docs.rs/crate/redisson-lock/latest/source/docs/guarantees.md) lists the promises to a waiter.
     ///
     /// Redisson: none.
     pub yield_to_others: bool,
 
-    /// The hand-off window: for how long after the arrival of the server's grant this client may hand off a lock between its tasks in memory.
-    /// Default: 2 ms. Zero switches it off: then the server grants each task's hold.
+    /// The hand-off window: for how long after the arrival of the server's grant this client may hand off a lock between its tasks
+    /// in memory. Default: 2 ms. Zero switches it off: then the server grants each task's hold.
     ///
     /// Applies to reentrant, non-reentrant, spin and simple locks with the watchdog's lease, while several tasks of a client wait for
-    /// one. Makes their turns ten to a hundred times as fast. Readers of one client share a hold within the window. The price: another
-    /// client waits for this time longer at most. A task that hands the lock off after a forced unlock does not learn of it. Within the
+    /// one. Makes their turns ten to a hundred times as fast. Readers of one client share a hold within the window, and a semaphore's
+    /// permits pass to its next task. The price: another client waits for this time longer at most. A task that hands the lock off after a forced unlock does not learn of it. Within the
     /// window the server shows the owner to which it granted the lock.
     ///
     /// Redisson: none.
@@ -183,7 +185,7 @@ pub struct Config {
     pub slow_wait: Option<Duration>,
 
     /// How long an operation that does not wait for a holder (`try_lock`, `unlock`, queries) waits for its reply.
-    /// Default: 3 s.
+    /// Default: 3 s. At least 1 ms.
     ///
     /// Redisson: `timeout`.
     #[cfg_attr(
@@ -192,7 +194,10 @@ pub struct Config {
     )]
     pub command_wait: Duration,
 
-    /// How long `lock`, or a `try_lock_for` with a longer wait, waits for a server that cannot be reached. Default: 60 s.
+    /// How long `lock`, or a `try_lock_for` with a longer wait, waits for a server that cannot be reached; so do the waits for permits
+    /// and latches. Default: 60 s. At least 1 ms.
+    ///
+    /// Redisson: none; it repeats a command `retryAttempts` times.
     #[cfg_attr(feature = "serde", serde(deserialize_with = "reading::millis"))]
     pub outage_wait: Duration,
 }
@@ -365,8 +370,7 @@ const MOST_CLIENT_NAME: usize = 128;
 
 impl Config {
     /// How long an entry of this client in a fair queue lasts without a word from its waiter, which refreshes it at every poll
-    /// interval
-    /// and may miss two.
+    /// interval and may miss two.
     pub(crate) fn fair_entry_lasts(&self) -> Duration {
         self.max_poll_interval * 3
     }

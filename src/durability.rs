@@ -12,7 +12,8 @@
 ///
 /// If too few replicas have acknowledged after [`Config::replica_wait`](crate::Config::replica_wait), the client releases the hold
 /// and returns [`Error::Replication`](crate::Error::Replication). Renewals wait in the same way, except with `Auto` and `Local`. A
-/// renewal with too few acknowledgements does not extend the validity.
+/// renewal with too few acknowledgements does not extend the validity. With
+/// [`Config::check_replicas`](crate::Config::check_replicas) `false`, no renewal waits.
 ///
 /// A `redis://` URL contains no topology: only connected replicas count, because the client knows of no down replica.
 ///

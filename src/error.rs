@@ -82,8 +82,8 @@ impl Cause {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The client was shut down, or the runtime that created it has ended. A client in a static serves one runtime only, and
-    /// each `#[tokio::test]` has its own.
+    /// The client was shut down, or the runtime that created it has ended. A client in a static serves one runtime, unless
+    /// it was built with [`own_runtime(true)`](crate::LockClientBuilder::own_runtime); each `#[tokio::test]` has a runtime of its own.
     #[error(
         "the lock client was shut down, or the runtime that created it has ended: connect a new client"
     )]
@@ -194,7 +194,7 @@ pub enum Error {
         reason: &'static str,
     },
 
-    /// A setting, a lease or a URL is invalid.
+    /// A setting, lease, URL, login, certificate or argument is invalid, or the call came from outside a tokio runtime.
     #[error("{reason}")]
     #[non_exhaustive]
     Config {

@@ -10,11 +10,11 @@ use crate::owner::OwnerId;
 pub struct HeldLock {
     /// The lock.
     pub name: Arc<str>,
-    /// The holder, as the server shows it.
+    /// The present owner. After a hand-off in memory, and for readers that share a hold, the server shows another owner.
     pub owner: OwnerId,
     /// The number of holds, with a guard or leaked.
     pub holds: u32,
-    /// The time of the first of these holds.
+    /// The time of the first of these holds. Readers that share a hold have one time.
     pub since: Instant,
     /// The end of their validity without another renewal.
     pub valid_until: Instant,
@@ -38,6 +38,6 @@ pub struct Unreleased {
     pub owner: OwnerId,
     /// The number of holds.
     pub holds: u32,
-    /// The end of the lease, apart from clock drift.
+    /// The end of the validity. The server keeps the hold for 1 % of the lease and 2 ms longer.
     pub until: Instant,
 }

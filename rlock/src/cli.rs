@@ -83,7 +83,8 @@ pub enum Verb {
         #[arg(long)]
         all: bool,
     },
-    /// Free a lock, no matter which owner has it. Its holder learns of it at its next renewal.
+    /// Free a lock, no matter which owner has it. A holder with a renewed lease learns of it at its next renewal, other holders
+    /// later.
     Unlock {
         /// The name of the lock.
         name: String,

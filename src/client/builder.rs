@@ -313,7 +313,8 @@ impl LockClientBuilder {
     }
 
     /// Presents this certificate to servers that request one. The chain and its key are in PEM, in two files or in one that
-    /// is given twice. Without a [`ca_file`](Self::ca_file), the client trusts the authorities of the system.
+    /// is given twice. Without a [`ca_file`](Self::ca_file), the client trusts the authorities of the system. A URL without TLS is
+    /// [`Error::Config`](crate::Error::Config).
     ///
     /// # Redisson
     ///
@@ -341,8 +342,9 @@ impl LockClientBuilder {
         self
     }
 
-    /// How long one connection may take to open, TLS and login included. Default and maximum: 5 s; 1.5 s where sentinels or
-    /// a cluster report that a server was replaced. A longer time is cut to the maximum.
+    /// How long one connection may take to open, TLS and login included. Default and maximum: 5 s; 1.5 s behind sentinels,
+    /// in a replicated set-up and for nodes of a cluster; 1 s for a sentinel itself. A longer time is cut to the maximum. Zero is
+    /// [`Error::Config`](crate::Error::Config).
     ///
     /// # Redisson
     ///

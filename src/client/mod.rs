@@ -252,7 +252,7 @@ impl LockClient {
     /// Excludes programs that acquire the same key by `SET key value NX PX lease`, and delete or extend it only if the value is their
     /// own: redis-py's `Lock`, redsync, Spring Integration's registry and many home-made locks. **Does not exclude Redisson's locks**
     /// or the other kinds of this crate: each returns [`Error::WrongKind`] at the other's key. Not reentrant
-    /// ([`Error::AlreadyHeld`]). Other libraries publish no release, so one waiter per lock asks five times a second. More is in
+    /// ([`Error::AlreadyHeld`]). Other libraries publish no release, so one waiter per lock and client asks five times a second. More is in
     /// [docs/simple-lock.md](https://docs.rs/crate/redisson-lock/latest/source/docs/simple-lock.md).
     ///
     /// # Redisson
@@ -523,7 +523,10 @@ impl LockClient {
     /// Waits for up to about 5 s while the client finishes its queued releases (dropped guards, dropped futures) and its waiters leave
     /// fair queues. Then the remaining holders lose their holds, with [`LostReason::Closed`](crate::LostReason::Closed). Nothing
     /// renews such holds, and the client does **not** release them, because their holders may need time to stop. Their leases end
-    /// them, and the report lists them. Every later operation returns [`Error::Closed`].
+    /// them, and the report lists them, up to 1,000. Later operations return [`Error::Closed`]; a guard whose hold the shutdown ended
+    /// returns [`Error::Lost`].
+    ///
+    /// Permits of semaphores stay acquired, and the report omits them: release them first.
     ///
     /// # Cancel safety
     ///
@@ -549,7 +552,8 @@ impl LockClient {
 
     /// As [`shutdown`](Self::shutdown), and releases the remaining holds. For the last step of a program that has stopped all work.
     ///
-    /// The holders lose their holds first ([`LostReason::Closed`](crate::LostReason::Closed)), and other owners enter at once. A
+    /// The holders lose their holds first ([`LostReason::Closed`](crate::LostReason::Closed)), and other owners enter at once.
+    /// Permits of semaphores stay acquired. A
     /// program whose tasks may still work under a lock should call [`shutdown`](Self::shutdown). Waits for up to another 5 s.
     ///
     /// # Cancel safety

@@ -263,7 +263,7 @@ impl Guard<Fenced> {
     /// # Ok(())
     /// # }
     /// ```
-    #[doc(alias("lockAndGetToken", "getToken", "tryLockAndGetToken"))]
+    #[doc(alias("lockAndGetToken", "tryLockAndGetToken"))]
     pub fn token(&self) -> i64 {
         let fence = self.hold.tenure().fence();
         fence.expect("a fenced lock is not granted without a token")

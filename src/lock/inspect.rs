@@ -46,7 +46,8 @@ impl<K: Kind> Lock<K> {
         self.engine.force_release(self.spec()?).await
     }
 
-    /// Whether the lock is held, by any owner.
+    /// Whether the lock is held, by any owner. A side of a read-write lock reports its own holds: `read().is_locked()` is false while
+    /// another owner only writes.
     ///
     /// Waits for one answer of the server, which may be out of date when it arrives.
     ///

@@ -136,7 +136,7 @@ impl<K: Kind> Lock<K> {
     ///
     /// As [`lock`](Self::lock), but [`Error::Unavailable`] already after
     /// [`Config::command_wait`](crate::Config::command_wait). The wait for dropped guards has a limit of the same length of its own:
-    /// with the default of 3 s, the call lasts 6.1 s at most. A lock that another owner holds is `None`, not an error.
+    /// with the default of 3 s, the call lasts 6 s at most. A lock that another owner holds is `None`, not an error.
     ///
     /// # Cancel safety
     ///

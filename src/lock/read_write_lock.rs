@@ -13,10 +13,12 @@ use crate::wire::{read::Read, write::Write};
 /// - **Upgrade**: an owner that reads cannot begin to write. It would wait for itself, so the client refuses
 ///   ([`Error::WouldDeadlock`](crate::Error::WouldDeadlock)). Release the read hold first.
 /// - There is no queue. A waiting writer keeps new readers of this crate out for a bounded time, so that it enters beside
-///   overlapping readers. Readers of Java, and readers that never leave, can exclude a writer for ever.
+///   overlapping readers. Readers of Java, and readers that never leave, can exclude a writer for ever. So can all readers with
+///   [`Config::yield_to_others`](crate::Config::yield_to_others) `false`.
 /// - One owner may have up to 1,000 read holds on one lock
 ///   ([`Error::TooManyHolds`](crate::Error::TooManyHolds)).
 /// - A dead reader excludes writers for one lease at most.
+/// - Queries concern one side, and [`force_unlock`](Lock::force_unlock) frees one side.
 ///
 /// [docs/read-write-lock.md](https://docs.rs/crate/redisson-lock/latest/source/docs/read-write-lock.md) shows the keys, and the
 /// leases of holds inside one another.

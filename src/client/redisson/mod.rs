@@ -24,7 +24,7 @@ use crate::{
 /// | TLS, by addresses with `rediss://` | `sslTruststore` and `sslKeystore`, as `file:` URLs of PEM files; the second with certificate and key |
 /// | times | `timeout`, `connectTimeout` (cut to 5 s), in milliseconds or with a unit |
 /// | locks | `lockWatchdogTimeout`, `lockWatchdogBatchSize`, `fairLockWaitTimeout`, `slavesSyncTimeout` (cut to `timeout`), `checkLockSyncedSlaves`, `shardedSubscriptionMode`, `lazyInitialization` |
-/// | names | a `nameMapper` of any class whose one setting is `prefix` |
+/// | names | a `nameMapper` of any class whose one setting is `prefix`; `clientName` |
 /// | addresses of sentinels and clusters | a `natMapper` of the class `HostPortNatMapper` or `HostNatMapper`, or a `natMap` |
 ///
 /// In values, `${NAME}` and `${NAME:-default}` stand for environment variables. [`ignored`](Self::ignored) lists the
