@@ -173,6 +173,7 @@ impl Engine {
 
     /// As [`give_back_permits`](Self::give_back_permits), and waits for the answer. A failure is
     /// logged.
+    #[cfg(feature = "blocking")]
     pub(super) async fn give_back_permits_now(
         self: &Arc<Self>,
         spec: &Arc<SyncSpec>,

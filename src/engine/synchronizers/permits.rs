@@ -277,6 +277,7 @@ impl ExpirablePermitGuard {
     }
 
     /// Releases the permit for a caller that discards the error: a failure is logged.
+    #[cfg(feature = "blocking")]
     pub(crate) async fn release_or_log(mut self) {
         // The drop of this guard adds a final request.
         if self.engine.is_closed() {

@@ -69,6 +69,7 @@ impl PermitGuard {
     }
 
     /// Releases the permits for a caller that discards the error: a failure is logged.
+    #[cfg(feature = "blocking")]
     pub(crate) async fn release_or_log(mut self) {
         // The drop of this guard adds a final request.
         if self.engine.is_closed() {
