@@ -139,7 +139,7 @@ pub enum What {
     /// Only one master executes commands again.
     Joins,
     /// A fault, or another remark of the simulator.
-    Weather(String),
+    Fault(String),
 }
 
 impl What {
@@ -164,7 +164,7 @@ impl fmt::Display for Event {
         let Spot { owner, names, side } = self.spot;
         let at = self.at.as_micros() as f64 / 1e3;
         match &self.what {
-            What::Weather(fault) => write!(f, "{at:>10.3} ms  {fault}"),
+            What::Fault(fault) => write!(f, "{at:>10.3} ms  {fault}"),
             // The lowest two bits of an owner's number show its origin, and bit 62 is always set: the story leaves them out.
             what => write!(
                 f,
@@ -223,8 +223,8 @@ impl Log {
         self.note(NO_OWNER, What::Closes);
     }
 
-    pub fn weather(&self, fault: String) {
-        self.note(NO_OWNER, What::Weather(fault));
+    pub fn fault(&self, fault: String) {
+        self.note(NO_OWNER, What::Fault(fault));
     }
 
     /// The number of holds so far.

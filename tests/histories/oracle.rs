@@ -158,7 +158,7 @@ impl Replay {
             What::Promoted => self.forces(at, spot, Cause::Promoted),
             What::Splits => self.forces(at, spot, Cause::Split),
             What::Joins => self.joins(at, spot),
-            What::Looks | What::Queue(_) | What::Weather(_) => {}
+            What::Looks | What::Queue(_) | What::Fault(_) => {}
         }
         Ok(())
     }

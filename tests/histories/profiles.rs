@@ -14,7 +14,7 @@ pub struct Profile {
     /// The longest disturbance. `None`: nothing is disturbed.
     pub disturbed: Option<Duration>,
     /// The kind of disturbances.
-    pub weather: Weather,
+    pub fault_kinds: FaultKinds,
     /// The longest delay of a command, and of an answer. Zero: a near server.
     pub delay: Duration,
     /// Locks are forced open now and then.
@@ -27,7 +27,7 @@ pub struct Profile {
 
 /// The kinds of disturbances.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Weather {
+pub enum FaultKinds {
     /// All kinds.
     Any,
     /// A client learns of every lost message, although late.
@@ -51,7 +51,7 @@ pub const CALM: Profile = Profile {
     command_wait: LONG,
     long_stay: Duration::from_millis(200),
     disturbed: None,
-    weather: Weather::Any,
+    fault_kinds: FaultKinds::Any,
     delay: Duration::ZERO,
     forced: false,
     durability: Durability::Auto,
@@ -65,7 +65,7 @@ pub const CUTS: Profile = Profile {
     command_wait: Duration::from_secs(1),
     long_stay: Duration::from_millis(300),
     disturbed: Some(Duration::from_millis(300)),
-    weather: Weather::Any,
+    fault_kinds: FaultKinds::Any,
     delay: Duration::ZERO,
     forced: false,
     durability: Durability::Auto,
@@ -79,7 +79,7 @@ pub const FREEZES: Profile = Profile {
     command_wait: Duration::from_millis(250),
     long_stay: Duration::from_millis(400),
     disturbed: Some(Duration::from_millis(600)),
-    weather: Weather::Any,
+    fault_kinds: FaultKinds::Any,
     delay: Duration::ZERO,
     forced: false,
     durability: Durability::Auto,
@@ -93,7 +93,7 @@ pub const FORCED: Profile = Profile {
     command_wait: LONG,
     long_stay: Duration::from_millis(500),
     disturbed: None,
-    weather: Weather::Any,
+    fault_kinds: FaultKinds::Any,
     delay: Duration::ZERO,
     forced: true,
     durability: Durability::Auto,
@@ -111,7 +111,7 @@ pub const SLOW: Profile = Profile {
 /// As `CUTS`, but without polls: only messages and notices of missed messages wake a waiter.
 pub const OUTAGES: Profile = Profile {
     max_poll_interval: LONG,
-    weather: Weather::Told,
+    fault_kinds: FaultKinds::Told,
     ..CUTS
 };
 
@@ -119,7 +119,7 @@ pub const OUTAGES: Profile = Profile {
 pub const SILENCES: Profile = Profile {
     watchdog_lease: Duration::from_secs(6),
     disturbed: Some(Duration::from_secs(4)),
-    weather: Weather::Silences,
+    fault_kinds: FaultKinds::Silences,
     ..CUTS
 };
 

@@ -15,7 +15,7 @@ use redisson_lock::{
 };
 use testbed::{Server, eventually};
 
-use crate::hostile::lines::Lines;
+use crate::hostile::log_lines::LogLines;
 
 /// The limit for steps that take milliseconds.
 const SOON: Duration = Duration::from_secs(20);
@@ -245,7 +245,7 @@ async fn a_refused_release_that_no_caller_sees_is_logged() {
         let forbid = || right("-@scripting");
         let is_logged = |case: &str, release: &dyn Fn(&LockClient)| {
             let client = LockClient::connect(&url).unwrap();
-            let (lines, _keep) = Lines::keep_from(tracing::Level::WARN);
+            let (lines, _keep) = LogLines::record(tracing::Level::WARN);
             release(&client);
             let mut told = lines.with("was not released");
             told.extend(lines.with("were not given back"));

@@ -8,10 +8,10 @@
 //!
 //! A new kind is a [`Subject`](subjects::Subject) and one line at the end.
 
+mod faults;
 #[path = "../histories/mod.rs"]
 mod played;
 mod queue;
-mod weather;
 
 use std::{
     hash::{BuildHasher, RandomState},
@@ -146,7 +146,7 @@ async fn history(subject: Subject, profile: Profile) {
         tasks.spawn(actor.act());
     }
     if let Some(longest) = profile.disturbed {
-        weather::blow(&stage.server, &stage.proxies, longest, random, &scene).await;
+        faults::inject(&stage.server, &stage.proxies, longest, random, &scene).await;
     } else if subject.fair {
         tasks.spawn(queue::watch(stage.server.admin().await, scene.clone()));
     }

@@ -3,15 +3,15 @@
 
 mod directions;
 mod impostor;
-#[path = "../sim/lines.rs"]
-pub mod lines;
+#[path = "../sim/support/log_lines.rs"]
+pub mod log_lines;
 mod long;
 mod outages;
 
 use std::time::Duration;
 
 use impostor::{Fate, Impostor};
-use lines::Lines;
+use log_lines::LogLines;
 use redisson_lock::{Config, Error, LockClient, Owner};
 use testbed::{Server, eventually};
 
@@ -206,7 +206,7 @@ fn echo(words: &[&[u8]]) -> Fate {
 
 #[tokio::test]
 async fn no_log_and_no_error_shows_a_password() {
-    let (lines, _keep) = Lines::keep_from(tracing::Level::TRACE);
+    let (lines, _keep) = LogLines::record(tracing::Level::TRACE);
     let servers = [
         Server::start_with(&["--requirepass", "s3cret", "--rename-command", "HELLO", ""]).await,
         Server::start_with(&[
@@ -349,7 +349,7 @@ async fn waits_for_a_held_lock(url: &str, server: &Server) -> tokio::task::JoinH
 async fn a_server_that_closes_on_a_command_is_not_stormed() {
     let server = Server::start().await;
     for closes_on in ["SUBSCRIBE", "EVALSHA"] {
-        let (lines, _keep) = Lines::keep_from(tracing::Level::INFO);
+        let (lines, _keep) = LogLines::record(tracing::Level::INFO);
         let peer = Impostor::start(Some(server.port()), move |words| match words[0] {
             word if word == closes_on.as_bytes() => Fate::HangUp,
             _ => Fate::Pass,

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use redisson_lock::{Config, Error, LockClient, Owner};
 use testbed::{Server, eventually};
 
-use crate::hostile::lines::Lines;
+use crate::hostile::log_lines::LogLines;
 
 const SOON: Duration = Duration::from_secs(20);
 
@@ -178,7 +178,7 @@ async fn a_refused_release_after_a_body_is_logged() {
     let (server, one, other) = bed().await;
     let group = one.multi_lock(["a", "b"]);
     for subject in ["run", "try_run", "group", "leader"] {
-        let (lines, _keep) = Lines::keep_from(tracing::Level::DEBUG);
+        let (lines, _keep) = LogLines::record(tracing::Level::DEBUG);
         let body = async || forbid_releases(&server).await;
         let lock = other.reentrant_lock(subject);
         match subject {
@@ -199,7 +199,7 @@ async fn a_refused_release_after_a_body_is_logged() {
         server.command::<()>(&allow).await;
     }
     // The caller of `unlock` gets the error itself.
-    let (lines, _keep) = Lines::keep_from(tracing::Level::DEBUG);
+    let (lines, _keep) = LogLines::record(tracing::Level::DEBUG);
     let guard = one.reentrant_lock("unlock").lock().await.unwrap();
     forbid_releases(&server).await;
     let refused = guard.unlock().await;
@@ -215,7 +215,7 @@ async fn a_release_that_is_refused_after_its_callers_wait_is_logged() {
     let config = Config::default().with_command_wait(wait);
     let client = LockClient::builder().url(server.url()).config(config);
     let client = client.build().await.unwrap();
-    let (lines, _keep) = Lines::keep_from(tracing::Level::DEBUG);
+    let (lines, _keep) = LogLines::record(tracing::Level::DEBUG);
     let body = async |_: &_| {
         let pause = ["CLIENT", "PAUSE", "2000", "WRITE"];
         server.command::<()>(&pause).await;

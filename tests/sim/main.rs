@@ -1,56 +1,42 @@
-//! The simulator: plays histories of clients and servers in memory. A seed determines a history.
+//! The simulator: plays histories of clients and servers in memory, and arranged cases. A seed determines a history.
 //!
 //! A history runs in one thread under a paused clock. All randomness, including that of hash maps and `select!`, comes from its seed, so
 //! a seed gives the same history again, byte for byte. `make simulate SEED=<number>` prints one, `make simulate` plays many.
+//!
+//! | random histories | |
+//! | --- | --- |
+//! | [`campaign`] | plays histories on all cores, checks their rules, shrinks a failure, and replays the seeds of past defects |
+//! | [`world`] | the servers of a history, their random faults, and the clients that behave like Redisson |
+//! | [`played`] | the tasks, the log and the oracle of a history, which `tests/it` uses on real servers |
+//! | [`synchronizers::histories`] | histories of semaphores and latches |
+//!
+//! | arranged cases, one per test, under a paused clock | |
+//! | --- | --- |
+//! | [`connections`] | broken, silent and refused connections, lost and late answers |
+//! | [`holds`] | leases, renewals, losses, shutdowns, queries |
+//! | [`waiting`] | the local queue, wake-ups, fair queues, the log lines of long waits |
+//! | [`readers`] | readers that share a hold, and writers beside readers |
+//! | [`groups`] | locks of several members |
+//! | [`synchronizers`] | semaphores and latches |
+//! | [`topologies`] | clusters, and masters with replicas and sentinels |
+//! | [`in_memory_redis`] | the test kit, and its comparison with a real server |
+//! | [`support`] | networks with faults, recorded log lines, and helpers that these tests share |
 
-mod broken_connections;
 mod campaign;
-mod closings;
-mod clusters;
-mod costs;
-mod differential;
-mod elections;
-mod full_servers;
-mod group_guards;
-mod group_members;
-mod group_waits;
+mod connections;
 mod groups;
-mod hand_offs;
-mod history;
-mod java;
-mod kit;
-mod late_answers;
-mod leases;
-mod lent_fields;
-mod lines;
-mod lossy_network;
-mod lost_answers;
-mod nested_leases;
-mod network;
-mod order;
-mod permits;
+mod holds;
+mod in_memory_redis;
 #[path = "../histories/mod.rs"]
 mod played;
-mod questions;
-mod queues;
 mod readers;
-mod regressions;
-mod renewals;
-mod replicas;
-mod shrink;
-mod shutdowns;
-mod successions;
+mod support;
 mod synchronizers;
-mod takeovers;
-mod upheaval;
-mod waits;
-mod wake_ups;
-mod watch;
-mod weather;
+mod topologies;
+mod waiting;
 mod world;
 
-use campaign::Campaign;
-use history::Plan;
+use campaign::{Campaign, history::Plan, shrink};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

@@ -8,7 +8,7 @@ use tokio::{net::TcpListener, task::JoinSet};
 
 use super::{
     SOON,
-    lines::Lines,
+    log_lines::LogLines,
     long::{descriptors, is_long},
     memory,
 };
@@ -31,7 +31,7 @@ async fn attempts_at(port: u16, time: Duration) -> usize {
 #[tokio::test]
 async fn an_outage_bounds_log_lines_and_connection_attempts() {
     let seconds = if is_long() { 60 } else { 12 };
-    let (lines, _keep) = Lines::keep_from(tracing::Level::INFO);
+    let (lines, _keep) = LogLines::record(tracing::Level::INFO);
     let server = Server::start().await;
     let mut config = Config::default();
     config.watchdog_lease = Duration::from_secs(3);
@@ -108,7 +108,7 @@ async fn an_outage_bounds_log_lines_and_connection_attempts() {
 /// Each hold once logged each refused renewal: 9,600 lines in 4 s.
 #[tokio::test]
 async fn refused_renewals_of_many_holds_bound_the_log_lines() {
-    let (lines, _keep) = Lines::keep_from(tracing::Level::INFO);
+    let (lines, _keep) = LogLines::record(tracing::Level::INFO);
     let server = Server::start().await;
     let mut config = Config::default();
     config.watchdog_lease = Duration::from_secs(3);

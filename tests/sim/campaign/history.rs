@@ -1,0 +1,545 @@
+//! Plays and judges the history of a seed.
+
+use std::{
+    any::Any,
+    cell::Cell,
+    fmt,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+    time::Duration,
+};
+
+use fastrand::Rng;
+use redisson_lock::{
+    Config, LockClient, ShardedPubSub,
+    test_util::simulation::{self, Replicated},
+};
+use tokio::{
+    runtime::{Builder, RngSeed, UnhandledPanic},
+    task::JoinSet,
+    time::{Instant, sleep, timeout},
+};
+
+use crate::{
+    campaign::{
+        queue_recorder,
+        refusals::bounded,
+        server_rules::{ServerRules, check_grant_order},
+    },
+    played::{
+        actor::{Actor, Clients, PATIENCE, Scene},
+        log::{self, HoldId, Log, Side, Spot, What},
+        oracle::judge,
+        profiles::{self, CALM, CUTS, FORCED, FREEZES, OUTAGES, Profile, SILENCES, SLOW},
+        subjects::{self, Subject},
+        verdict::{Rules, Tally},
+    },
+    world::{
+        client_shutdowns::{self, CLOSINGS, ClientShutdowns},
+        cluster_faults::{self, ClusterFault, ClusterFaults},
+        random_faults::RandomFaults,
+        redisson_threads::{Dialect, Thread},
+        replica_faults,
+        servers::{Kind, World},
+    },
+};
+
+pub const ACTORS: usize = 8;
+const CLIENTS: usize = 3;
+const JAVA_THREADS: u64 = 2;
+/// Holds in a history. Each is a call of `lock` and one of `unlock`.
+const HOLDS: u64 = 100;
+/// The longest duration of a history, by its own clock.
+const LONGEST: Duration = Duration::from_secs(20);
+/// An owner that asks this much later than another enters a fair lock later.
+const APART: Duration = Duration::from_millis(50);
+
+pub const SUBJECTS: [Subject; 11] = [
+    subjects::REENTRANT,
+    subjects::FAIR,
+    subjects::READ_WRITE,
+    subjects::FENCED,
+    subjects::SPIN,
+    subjects::NON_REENTRANT,
+    subjects::NON_REENTRANT_FAIR,
+    subjects::SIMPLE,
+    subjects::MULTI,
+    subjects::MULTI_MIXED,
+    subjects::RED,
+];
+
+/// The conditions of histories on one node. `forced` is last, because not all kinds can be forced open.
+const PROFILES: [(&str, Profile); 8] = [
+    ("calm", CALM),
+    ("cuts", CUTS),
+    ("freezes", FREEZES),
+    ("slow", SLOW),
+    ("outages", OUTAGES),
+    ("silences", SILENCES),
+    (client_shutdowns::NAME, CLOSINGS),
+    ("forced", FORCED),
+];
+
+/// A history to play. The fields `actors` and `episodes` make it smaller.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Plan {
+    pub seed: u64,
+    pub world: Kind,
+    /// The index of the profile in its world.
+    pub profile: usize,
+    /// The tasks that take part.
+    pub actors: Vec<usize>,
+    /// The most episodes of each task.
+    pub episodes: u32,
+}
+
+/// A history that broke a rule.
+pub struct Failure {
+    pub rule: String,
+    pub story: String,
+}
+
+/// A history that kept the rules.
+pub struct Kept {
+    pub tally: Tally,
+    /// The commands that the servers executed.
+    pub commands: u64,
+    /// Every line of the history, if the caller requested it.
+    pub story: String,
+}
+
+impl Plan {
+    pub fn whole(seed: u64) -> Self {
+        let chance = seed / SUBJECTS.len() as u64;
+        let mut plan = Self {
+            seed,
+            world: Kind::of(chance),
+            profile: 0,
+            actors: (0..ACTORS).collect(),
+            episodes: u32::MAX,
+        };
+        let subject = plan.subject();
+        let profiles = match plan.world {
+            Kind::Node => PROFILES.len() - usize::from(subject.group || !subject.exact),
+            Kind::Cluster => cluster_faults::PROFILES.len(),
+            Kind::Replicas => replica_faults::PROFILES.len(),
+        };
+        let chance = match plan.world {
+            Kind::Node => chance,
+            Kind::Cluster | Kind::Replicas => chance / 8 + chance % 8,
+        };
+        plan.profile = (chance % profiles as u64) as usize;
+        plan
+    }
+
+    /// A seed with the profile of that name.
+    pub fn named(seed: u64, world: Kind, profile: &str) -> Self {
+        let names: Vec<_> = match world {
+            Kind::Node => PROFILES.map(|(name, _)| name).into(),
+            Kind::Cluster => cluster_faults::PROFILES.map(|(name, ..)| name).into(),
+            Kind::Replicas => replica_faults::PROFILES.map(|(name, _)| name).into(),
+        };
+        let profile = names.iter().position(|name| *name == profile);
+        Self {
+            world,
+            profile: profile.expect("a profile of this world"),
+            ..Self::whole(seed)
+        }
+    }
+
+    /// The kind of lock. Neighbouring seeds have different kinds.
+    pub fn subject(&self) -> Subject {
+        SUBJECTS[(self.seed % SUBJECTS.len() as u64) as usize]
+    }
+
+    /// The name and the profile.
+    pub fn profile(&self) -> (&'static str, Profile) {
+        match self.world {
+            Kind::Node => PROFILES[self.profile],
+            Kind::Cluster => {
+                let (name, profile, _) = cluster_faults::PROFILES[self.profile];
+                (name, profile)
+            }
+            Kind::Replicas => replica_faults::PROFILES[self.profile],
+        }
+    }
+
+    /// The changes of the cluster's slots.
+    fn cluster_fault(&self) -> ClusterFault {
+        match self.world {
+            Kind::Cluster => cluster_faults::PROFILES[self.profile].2,
+            Kind::Node | Kind::Replicas => ClusterFault::None,
+        }
+    }
+
+    fn config(&self) -> Config {
+        let mut config = self.profile().1.config();
+        if self.world == Kind::Cluster && self.seed.is_multiple_of(4) {
+            config.sharded_pubsub = ShardedPubSub::Off;
+        }
+        // Without a hand-off window, readers share no hold, so the server knows of each.
+        if self.subject().name == "read_write" && self.seed.is_multiple_of(3) {
+            config.local_hand_off = Duration::ZERO;
+        }
+        config
+    }
+
+    /// The kind of lock, the world and the profile.
+    pub fn conditions(&self) -> String {
+        let (subject, (profile, _)) = (self.subject().name, self.profile());
+        match self.world {
+            Kind::Node => format!("{subject}, {profile}"),
+            world => format!("{subject}, {world}, {profile}"),
+        }
+    }
+
+    /// Plays the history and judges it. With `told`, returns its story too.
+    pub fn play(&self, told: bool) -> Result<Kept, Failure> {
+        fastrand::seed(self.seed);
+        simulation::count_owners_from(1);
+        let played = catch_unwind(AssertUnwindSafe(|| {
+            let seed = RngSeed::from_bytes(&self.seed.to_le_bytes());
+            let mut builder = Builder::new_current_thread();
+            let runtime = builder
+                .enable_time()
+                .start_paused(true)
+                .rng_seed(seed)
+                // A task of a client that panics ends the history.
+                .unhandled_panic(UnhandledPanic::ShutdownRuntime)
+                .build();
+            runtime.expect("a runtime").block_on(history(self, told))
+        }));
+        played.unwrap_or_else(|panic| {
+            Err(Failure {
+                rule: format!("a panic: {}", text(&*panic)),
+                story: String::new(),
+            })
+        })
+    }
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "seed {}: {}", self.seed, self.conditions())
+    }
+}
+
+fn text(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied())
+        .unwrap_or("without a message")
+}
+
+/// Whether nothing delays a waiter. Far from the server, or with slow replicas, a short lease may end before its grant arrives, and the
+/// owner asks again, behind other waiters.
+fn is_calm(profile: Profile) -> bool {
+    let is_near = profile.delay.is_zero() && profile.lag.is_zero();
+    profile.disturbed.is_none() && is_near && !profile.forced
+}
+
+/// The dialects of the Java threads. They join calm histories only, because Redisson's locks lose exclusion when connections break.
+fn dialects(plan: &Plan) -> &'static [Dialect] {
+    match plan.world == Kind::Node && plan.profile().0 == "calm" {
+        true => Dialect::of(plan.subject().name),
+        false => &[],
+    }
+}
+
+/// Removes the faults from the server: they refer to the log, and the log to the server, so neither would be freed.
+struct Undisturbed(World);
+
+impl Drop for Undisturbed {
+    fn drop(&mut self) {
+        self.0.set_faults(simulation::Calm);
+    }
+}
+
+async fn history(plan: &Plan, told: bool) -> Result<Kept, Failure> {
+    let mut random = Rng::with_seed(plan.seed);
+    let (_, profile) = plan.profile();
+    let server = World::new(plan.world, &profile, &mut random);
+    let (scene, rules) = scene(plan, profile, &server);
+    let faults = RandomFaults::new(random.fork(), scene.clone(), told);
+    server.set_faults(faults.clone());
+    let _cycle = Undisturbed(server.clone());
+    let mut clients = Vec::new();
+    for _ in 0..CLIENTS {
+        let client = server.client_with(plan.config()).await;
+        clients.push(client.expect("the server is up"));
+    }
+    let clients = Arc::new(Clients::new(clients));
+    let mut tasks = JoinSet::new();
+    for actor in 0..ACTORS {
+        let played = Actor {
+            scene: scene.clone(),
+            clients: clients.clone(),
+            own: actor % CLIENTS,
+            random: random.fork(),
+            episodes: plan.episodes,
+        };
+        let owner = simulation::next_owner();
+        if plan.actors.contains(&actor) {
+            tasks.spawn(owner.scope(played.act()));
+        }
+    }
+    let dialects = dialects(plan);
+    if let World::Node(server) = &server
+        && !dialects.is_empty()
+    {
+        for thread in 0..JAVA_THREADS {
+            let thread = Thread {
+                scene: scene.clone(),
+                random: random.fork(),
+                owner: thread + 1,
+                dialects,
+            };
+            tasks.spawn(thread.run(server.clone()));
+        }
+    }
+    if let World::Node(server) = &server
+        && scene.subject.fair
+        && is_calm(profile)
+    {
+        tasks.spawn(queue_recorder::record(server.clone(), scene.clone()));
+    }
+    if plan.profile().0 == client_shutdowns::NAME {
+        let closing = ClientShutdowns {
+            world: server.clone(),
+            config: plan.config(),
+            scene: scene.clone(),
+            clients: clients.clone(),
+            random: random.fork(),
+        };
+        tasks.spawn(closing.run());
+    }
+    let playing = async {
+        let mut ended = Ok(());
+        while let Some(task) = tasks.join_next().await {
+            if let Err(error) = task {
+                ended = Err(format!("a task failed: {error}"));
+            }
+        }
+        ended
+    };
+    let disturbing = disturbed(plan, &server, &scene, &faults, &mut random);
+    let limit = LONGEST + 5 * PATIENCE;
+    let over_at = Cell::new(usize::MAX);
+    let played = async {
+        let ended = tokio::select! {
+            ended = playing => ended,
+            rule = rules.detect_idle_lock() => Err(rule),
+        };
+        if ended.is_err() {
+            over_at.set(scene.log.events().len());
+        }
+        ended
+    };
+    let (ended, _) = tokio::join!(timeout(limit, played), timeout(limit, disturbing));
+    let judged = judged(&scene).and_then(|tally| match ended {
+        Ok(Ok(())) => Ok(tally),
+        Ok(Err(rule)) => Err(rule),
+        Err(_) => Err("not all tasks came to their end".into()),
+    });
+    let is_counted = profile.disturbed.is_none() && plan.world == Kind::Node;
+    let judged = judged.and_then(|tally| match is_counted && rules.is_single() {
+        true => {
+            let clients = CLIENTS as u64;
+            bounded(&scene.log.events(), faults.refused(), clients).map(|()| tally)
+        }
+        false => Ok(tally),
+    });
+    let judged = match judged {
+        Ok(tally) => is_left_clean(&server, &clients.beginning_with(0), profile)
+            .await
+            .map(|()| tally),
+        broken => broken,
+    };
+    let story = |told: bool| match told {
+        true => scene
+            .log
+            .events()
+            .iter()
+            .take(over_at.get())
+            .map(|event| format!("{event}\n"))
+            .collect(),
+        false => String::new(),
+    };
+    match judged {
+        Ok(tally) => Ok(Kept {
+            tally,
+            commands: faults.commands(),
+            story: story(told),
+        }),
+        Err(rule) => Err(Failure {
+            rule,
+            story: story(true),
+        }),
+    }
+}
+
+/// Injects faults of connections, of the cluster, or both.
+async fn disturbed(
+    plan: &Plan,
+    world: &World,
+    scene: &Arc<Scene>,
+    faults: &RandomFaults,
+    random: &mut Rng,
+) {
+    let Some(longest) = scene.profile.disturbed else {
+        return;
+    };
+    let World::Cluster(cluster) = world else {
+        return faults.inject(world, longest).await;
+    };
+    let cluster_faults = ClusterFaults {
+        fault: plan.cluster_fault(),
+        cluster: cluster.clone(),
+        scene: scene.clone(),
+        random: random.fork(),
+    };
+    let connection_faults = async {
+        if cluster_faults::has_connection_faults(plan.profile().0) {
+            faults.inject(world, longest).await;
+        }
+    };
+    tokio::join!(cluster_faults.inject(longest), connection_faults);
+}
+
+fn scene(plan: &Plan, profile: Profile, server: &World) -> (Arc<Scene>, ServerRules) {
+    let subject = plan.subject();
+    let names: Vec<String> = (0..if subject.group { 3 } else { 2 })
+        .map(|index| format!("{}:{index}", subject.name))
+        .collect();
+    let rules = ServerRules::new(
+        server,
+        &names,
+        subject,
+        profile,
+        !dialects(plan).is_empty(),
+        !plan.config().local_hand_off.is_zero(),
+    );
+    let observer = rules.clone();
+    let scene = Arc::new(Scene {
+        subject,
+        profile,
+        names,
+        log: Log::observed(Some(Box::new(move |event| observer.check(event)))),
+        least: Instant::now(),
+        most: Instant::now() + LONGEST,
+        enough: HOLDS,
+        new_owner: simulation::next_owner,
+    });
+    (scene, rules)
+}
+
+fn judged(scene: &Scene) -> Result<Tally, String> {
+    if let Some(rule) = scene.log.broken() {
+        return Err(rule);
+    }
+    let events = scene.log.events();
+    let rules = Rules {
+        reentrant: scene.subject.reentrant,
+        exact: scene.subject.exact,
+        fair: scene.subject.fair && is_calm(scene.profile),
+        disturbed: scene.profile.disturbed.is_some(),
+        failovers_lose: scene.profile.fault_kinds == profiles::FaultKinds::Losses,
+        forced_hand_off: scene.subject.forced_hand_off(),
+        slow_answer: Duration::ZERO,
+    };
+    let tally = judge(&events, rules)
+        .map_err(|broken| format!("{}\n{}", broken.rule, log::tail(&events, broken.at)))?;
+    if rules.fair {
+        check_grant_order(&events, APART)?;
+    }
+    Ok(tally)
+}
+
+/// Checks that no lock, subscription or connection is left.
+async fn is_left_clean(
+    server: &World,
+    clients: &[LockClient],
+    profile: Profile,
+) -> Result<(), String> {
+    server.start();
+    let lease = profile
+        .disturbed
+        .map_or(Duration::ZERO, |_| profile.watchdog_lease);
+    // Tokens outlive their locks.
+    let locks = || {
+        let mut keys = server.keys();
+        keys.retain(|key| !key.starts_with("redisson_lock_token"));
+        // A new master may still have the place of a waiter that left. The next waiter that asks removes it.
+        let places = ["redisson_lock_queue", "redisson_lock_timeout"];
+        if profile.lag > Duration::ZERO && profile.disturbed.is_some() {
+            keys.retain(|key| !places.iter().any(|place| key.starts_with(place)));
+        }
+        keys
+    };
+    sleep(Duration::from_millis(100)).await;
+    if !locks().is_empty() {
+        sleep(Duration::from_secs(10) + lease).await;
+    }
+    none("locks are left", locks())?;
+    if !server.channels().is_empty() {
+        sleep(Duration::from_secs(10)).await;
+    }
+    none("subscriptions are left", server.channels())?;
+    for client in clients {
+        let report = client.shutdown().await;
+        if profile.disturbed.is_none() {
+            none("a client did not release", report.unreleased)?;
+        }
+    }
+    sleep(Duration::from_secs(1)).await;
+    match server.connections() {
+        0 => Ok(()),
+        left => Err(format!("{left} connections are left")),
+    }
+}
+
+fn none<T: fmt::Debug>(what: &str, left: Vec<T>) -> Result<(), String> {
+    match left.is_empty() {
+        true => Ok(()),
+        false => Err(format!("{what}: {left:?}")),
+    }
+}
+
+/// A master that is replaced while an earlier one still serves excuses lost holds as the earlier one does: for a lease.
+#[tokio::test(start_paused = true)]
+async fn holds_of_a_second_replaced_master_may_be_lost_for_a_lease() {
+    let plan = Plan::named(0, Kind::Replicas, "losses");
+    let (_, profile) = plan.profile();
+    let lease = profile.watchdog_lease;
+    let replicas = Replicated::new(0);
+    let world = World::Replicas(replicas.clone());
+    let (scene, _) = scene(&plan, profile, &world);
+    world.set_faults(RandomFaults::new(Rng::with_seed(0), scene.clone(), false));
+    let _cycle = Undisturbed(world);
+    for _ in 0..2 {
+        // Sentinels cannot convert an isolated master, so it serves to the end.
+        replicas.isolate(replicas.master());
+        assert!(replicas.fail_over());
+        sleep(lease * 2 / 3).await;
+    }
+    let enters = |owner| {
+        let spot = Spot {
+            owner,
+            names: 1,
+            side: Side::Alone,
+        };
+        // The present master has no hold.
+        let what = What::Enters {
+            hold: HoldId(owner),
+            lease,
+            until: LONGEST,
+            valid: true,
+            token: None,
+        };
+        scene.log.note(spot, what);
+        scene.log.broken()
+    };
+    assert_eq!(enters(1), None);
+    sleep(lease / 2).await;
+    let rule = enters(2).expect("the lease of the second master's holds is over");
+    assert!(rule.starts_with("the server has 0 holds of"), "{rule}");
+}

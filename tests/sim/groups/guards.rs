@@ -1,0 +1,82 @@
+//! What the guard of a group reports, and what it leaves behind. One arranged case per test, under a paused clock.
+
+use std::{pin::pin, time::Duration};
+
+use redisson_lock::{All, GroupLock, LostReason, Owner, Released, test_util::InMemoryRedis};
+use tokio::{
+    runtime::{Builder, Handle, Runtime},
+    time::{Instant, sleep, timeout},
+};
+
+use crate::{
+    groups::deadlines::until,
+    support::network::{self, LEASE, SHORT},
+};
+
+fn tasks() -> usize {
+    Handle::current().metrics().num_alive_tasks()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leaked_group_leaves_no_task_behind_once_it_is_released() {
+    let (server, _) = network::server();
+    let client = network::client(&server).await;
+    let group = client.multi_lock(["a", "b"]).owned_by(&Owner::new());
+    group.lock().await.unwrap().unlock().await.unwrap();
+    let before = tasks();
+    let guard = group.lock().await.unwrap();
+    let token = guard.cancellation_token();
+    guard.leak();
+    assert_eq!(group.unlock().await.unwrap(), Released::Fully);
+    until(|| tasks() == before).await;
+    assert!(!token.is_cancelled());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_token_of_a_leaked_group_is_cancelled_at_the_loss() {
+    let (server, _) = network::server();
+    let client = network::client(&server).await;
+    let group = client.multi_lock(["a", "b"]);
+    let guard = group.lock().await.unwrap();
+    let token = guard.cancellation_token();
+    guard.leak();
+    server.advance(2 * LEASE).await;
+    assert!(!token.is_cancelled());
+    assert!(server.delete("b"));
+    timeout(LEASE, token.cancelled()).await.unwrap();
+}
+
+fn runtime() -> Runtime {
+    let mut builder = Builder::new_current_thread();
+    builder.enable_time().start_paused(true).build().unwrap()
+}
+
+/// The client of the second member has a runtime of its own, which stops once the group is held. The first client's runs on.
+#[test]
+fn a_holder_learns_of_a_loss_although_the_runtime_of_a_member_is_blocked() {
+    let (one, other) = (runtime(), runtime());
+    let servers = [(); 2].map(|()| InMemoryRedis::new());
+    let client = one.block_on(network::client(&servers[0]));
+    let blocked = other.block_on(network::client(&servers[1]));
+    let brief = blocked.reentrant_lock("b").with_lease(SHORT);
+    let locks = [client.reentrant_lock("a"), brief];
+    let group = GroupLock::<All>::of(locks).owned_by(&Owner::new());
+    let moment = Duration::from_millis(1);
+    let mut locking = pin!(group.lock());
+    let guard = loop {
+        let locked = one.block_on(async { timeout(moment, &mut locking).await });
+        match locked {
+            Ok(guard) => break guard.unwrap(),
+            Err(_) => other.block_on(async { sleep(moment).await }),
+        }
+    };
+    one.block_on(async {
+        let token = guard.cancellation_token();
+        assert!(!guard.is_lost());
+        let since = Instant::now();
+        let lost = timeout(2 * SHORT, guard.lost()).await;
+        assert_eq!(lost, Ok(LostReason::Expired));
+        assert!(since.elapsed() <= SHORT, "{:?}", since.elapsed());
+        timeout(SHORT, token.cancelled()).await.unwrap();
+    });
+}

@@ -1,0 +1,190 @@
+//! Locks that the server takes from their holder: deleted by an operator, expired early, or granted to another owner. One arranged
+//! case per test, under a paused clock.
+
+use std::time::Duration;
+
+use redisson_lock::{
+    Config, Error, Kind, Lock, LockClient, LostReason, Owner, Released, test_util::InMemoryRedis,
+};
+use tokio::time::{Instant, sleep, timeout};
+
+const LEASE: Duration = Duration::from_secs(30);
+const SHORT: Duration = Duration::from_secs(1);
+/// The most time that an undisturbed task needs to acquire a free lock.
+const SOON: Duration = Duration::from_millis(50);
+const NEVER: Duration = Duration::from_secs(3_600);
+
+/// A client that does not poll: only messages and the ends of leases wake its waiters.
+async fn client(server: &InMemoryRedis) -> LockClient {
+    let config = Config::default().with_max_poll_interval(NEVER);
+    server.client_with(config).await.expect("the server is up")
+}
+
+fn read(client: &LockClient) -> Lock<redisson_lock::Read> {
+    client.read_write_lock("a").read().clone()
+}
+
+fn write(client: &LockClient) -> Lock<redisson_lock::Write> {
+    client.read_write_lock("a").write().clone()
+}
+
+/// The holders of the lock, without their counts.
+fn holders(server: &InMemoryRedis) -> Vec<String> {
+    let mut holders: Vec<_> = server
+        .holders("a")
+        .into_iter()
+        .map(|(name, _)| name)
+        .collect();
+    holders.sort();
+    holders
+}
+
+/// The lock of one client is deleted, and another client acquires it. The next renewal of the first reveals the loss and leaves
+/// the other lease unchanged.
+async fn is_lost_to_another<K: Kind, L: Kind>(
+    mine: impl Fn(&LockClient) -> Lock<K>,
+    others: impl Fn(&LockClient) -> Lock<L>,
+) {
+    let server = InMemoryRedis::new();
+    let (one, other) = (client(&server).await, client(&server).await);
+    let guard = mine(&one).lock().await.unwrap();
+    sleep(SHORT).await;
+    assert!(server.delete("a"));
+    let _others = others(&other).with_lease(LEASE).lock().await.unwrap();
+    let held_by = holders(&server);
+    let until = Instant::now() + LEASE;
+    server.advance(LEASE / 2).await;
+    assert!(guard.is_lost(), "{}", std::any::type_name::<K>());
+    assert_eq!(guard.lost().await, LostReason::Gone);
+    assert_eq!(holders(&server), held_by);
+    let left = server.remaining_lease("a").expect("another's lock");
+    assert!(
+        Instant::now() + left <= until,
+        "a renewal prolonged another's lease"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_renewal_does_not_keep_a_lock_of_another_owner() {
+    let reentrant = |client: &LockClient| client.reentrant_lock("a");
+    is_lost_to_another(reentrant, reentrant).await;
+    let fenced = |client: &LockClient| client.fenced_lock("a");
+    is_lost_to_another(fenced, fenced).await;
+    let fair = |client: &LockClient| client.fair_lock("a");
+    is_lost_to_another(fair, fair).await;
+    let simple = |client: &LockClient| client.simple_lock("a");
+    is_lost_to_another(simple, simple).await;
+    is_lost_to_another(write, write).await;
+    is_lost_to_another(write, read).await;
+    is_lost_to_another(read, write).await;
+    is_lost_to_another(read, read).await;
+}
+
+/// A reader that renewed too late keeps its field in the hash, because of other readers, but has lost its marker.
+#[tokio::test(start_paused = true)]
+async fn a_read_hold_without_its_lease_is_not_renewed() {
+    let server = InMemoryRedis::new();
+    let (one, other) = (client(&server).await, client(&server).await);
+    let owner = Owner::new();
+    let guard = read(&one).owned_by(&owner).lock().await.unwrap();
+    let _other = read(&other).lock().await.unwrap();
+    let marker = format!("{{a}}:{}:{owner}:rwlock_timeout:1", one.id());
+    assert!(server.delete(&marker), "{:?}", server.keys());
+    server.advance(LEASE / 2).await;
+    assert!(guard.is_lost());
+}
+
+/// A nested acquisition does not revive lost outer holds: another owner may have held the lock in between.
+async fn outer_hold_is_lost<K: Kind>(lock: impl Fn(&LockClient) -> Lock<K>) {
+    let server = InMemoryRedis::new();
+    let client = client(&server).await;
+    let lock = lock(&client).owned_by(&Owner::new());
+    let outer = lock.lock().await.unwrap();
+    assert!(server.delete("a"));
+    let inner = lock.lock().await.unwrap();
+    assert!(outer.is_lost(), "{}", std::any::type_name::<K>());
+    assert_eq!(inner.unlock().await.unwrap(), Released::Fully);
+    assert_eq!(holders(&server), [""; 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_nested_acquisition_finds_that_the_outer_hold_is_gone() {
+    outer_hold_is_lost(|client| client.reentrant_lock("a")).await;
+    outer_hold_is_lost(|client| client.fenced_lock("a")).await;
+    outer_hold_is_lost(|client| client.fair_lock("a")).await;
+    outer_hold_is_lost(write).await;
+    outer_hold_is_lost(read).await;
+}
+
+/// The releaser's lock was deleted and acquired by another client, so its release hands nothing off.
+async fn is_not_handed_over<K: Kind>(lock: impl Fn(&LockClient) -> Lock<K>) {
+    let server = InMemoryRedis::new();
+    let (one, other) = (client(&server).await, client(&server).await);
+    let mine = |task: usize| {
+        lock(&one)
+            .owned_by(&Owner::new())
+            .with_lease(LEASE + SHORT * task as u32)
+    };
+    // Loads the scripts into the server.
+    mine(0).lock().await.unwrap().unlock().await.unwrap();
+    let first = mine(0).lock().await.unwrap();
+    // `first` releases to `second`. `second` releases after its lock was deleted.
+    let mut waiting = Vec::new();
+    for task in 1..4 {
+        let lock = mine(task);
+        waiting.push(tokio::spawn(async move { lock.lock().await }));
+        sleep(SOON).await;
+    }
+    let third = waiting.split_off(1);
+    first.unlock().await.unwrap();
+    let second = waiting.remove(0).await.unwrap().unwrap();
+    assert!(server.delete("a"));
+    let guard = lock(&other).with_lease(LEASE).lock().await.unwrap();
+    let held_by = holders(&server);
+    let released = second.unlock().await;
+    assert!(matches!(released, Err(Error::Lost { .. })), "{released:?}");
+    sleep(SOON).await;
+    assert_eq!(holders(&server), held_by);
+    assert!(!third.iter().any(|task| task.is_finished()));
+    guard.unlock().await.unwrap();
+    let mut inside = 0;
+    for task in third {
+        let entered = timeout(LEASE, task).await;
+        inside += usize::from(entered.expect("the waiters enter").unwrap().is_ok());
+    }
+    assert_eq!(inside, 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn release_of_a_lost_lock_hands_nothing_off() {
+    is_not_handed_over(|client| client.reentrant_lock("a")).await;
+    is_not_handed_over(|client| client.fenced_lock("a")).await;
+    is_not_handed_over(|client| client.simple_lock("a")).await;
+}
+
+/// A client counts a hold as lost before the server ends it. If its owner acquires again in between, the server must not
+/// repeat the old token.
+#[tokio::test(start_paused = true)]
+async fn a_hold_after_a_lost_one_has_a_token_of_its_own() {
+    let server = InMemoryRedis::new();
+    let client = client(&server).await;
+    let lock = client
+        .fenced_lock("a")
+        .owned_by(&Owner::new())
+        .with_lease(LEASE);
+    let lost = lock.lock().await.unwrap();
+    let over = tokio::time::Instant::from_std(lost.valid_until());
+    tokio::time::sleep_until(over).await;
+    assert!(lost.is_lost());
+    assert!(
+        server.remaining_lease("a").is_some(),
+        "the lease ended before the validity"
+    );
+    let guard = lock.lock().await.unwrap();
+    assert!(
+        guard.token() > lost.token(),
+        "{} after {}",
+        guard.token(),
+        lost.token()
+    );
+}

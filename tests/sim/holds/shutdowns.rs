@@ -1,0 +1,103 @@
+//! What a shutdown releases, awaits and reports. One arranged case per test, under a paused clock.
+
+use std::time::Duration;
+
+use redisson_lock::{Error, Owner, Released, ShutdownReport, test_util::InMemoryRedis};
+use tokio::time::{Instant, sleep};
+
+use crate::{
+    holds::nested_leases::leased,
+    support::lossy_network::{Network, client},
+};
+
+/// The names and counts of the holds that a shutdown reports.
+fn left(report: &ShutdownReport) -> Vec<(&str, u32)> {
+    let left = report.unreleased.iter();
+    left.map(|left| (&*left.name, left.holds)).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_reports_the_holds_that_it_leaves() {
+    let server = InMemoryRedis::new();
+    let client = client(&server).await;
+    client.reentrant_lock("a").lock().await.unwrap().leak();
+    server.stop();
+    let report = client.shutdown().await;
+    assert_eq!(left(&report), [("a", 1)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_reports_a_release_that_was_refused() {
+    let server = InMemoryRedis::new();
+    let client = client(&server).await;
+    let guard = client.reentrant_lock("a").lock().await.unwrap();
+    server.fail_next(1);
+    assert!(matches!(guard.unlock().await, Err(Error::Redis { .. })));
+    let report = client.shutdown().await;
+    assert_eq!(left(&report), [("a", 1)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_does_not_report_a_hold_released_after_a_refused_unlock() {
+    let server = InMemoryRedis::new();
+    let client = client(&server).await;
+    let lock = client.reentrant_lock("a").owned_by(&Owner::new());
+    let outer = lock.lock().await.unwrap();
+    let inner = lock.lock().await.unwrap();
+    server.fail_next(1);
+    assert!(matches!(inner.unlock().await, Err(Error::Redis { .. })));
+    assert_eq!(outer.unlock().await.unwrap(), Released::Fully);
+    assert!(client.shutdown().await.unreleased.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_waits_for_the_releases_of_dropped_guards() {
+    let (server, network) = (
+        InMemoryRedis::new(),
+        Network::slow(Duration::from_millis(5)),
+    );
+    server.set_faults(network);
+    let client = client(&server).await;
+    drop(client.reentrant_lock("a").lock().await.unwrap());
+    assert!(client.shutdown().await.unreleased.is_empty());
+    assert!(server.holders("a").is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_that_releases_leaves_nothing() {
+    let server = InMemoryRedis::new();
+    let (client, other) = (client(&server).await, client(&server).await);
+    let guard = client.reentrant_lock("a").lock().await.unwrap();
+    client.fair_lock("b").lock().await.unwrap().leak();
+    client
+        .read_write_lock("c")
+        .write()
+        .lock()
+        .await
+        .unwrap()
+        .leak();
+    let lock = other.reentrant_lock("a");
+    let waiter = tokio::spawn(async move { lock.lock().await.map(|guard| guard.valid_until()) });
+    sleep(Duration::from_millis(100)).await;
+    let began = Instant::now();
+    let report = client.shutdown_and_release().await;
+    assert!(report.unreleased.is_empty(), "{report:?}");
+    assert!(guard.is_lost());
+    waiter.await.unwrap().unwrap();
+    assert!(began.elapsed() < Duration::from_secs(1));
+    assert!(server.holders("b").is_empty() && server.holders("c").is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_does_not_report_an_expired_hold() {
+    let server = InMemoryRedis::new();
+    let client = client(&server).await;
+    let guard = leased(&client, &Owner::new(), Duration::from_secs(5))
+        .lock()
+        .await
+        .unwrap();
+    server.fail_next(1);
+    assert!(matches!(guard.unlock().await, Err(Error::Redis { .. })));
+    server.advance(Duration::from_secs(6)).await;
+    assert!(client.shutdown().await.unreleased.is_empty());
+}

@@ -1,0 +1,4 @@
+//! The server in memory itself.
+
+mod differential;
+mod test_kit;

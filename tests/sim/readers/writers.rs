@@ -1,0 +1,176 @@
+//! What writers and readers of one lock leave to each other. One arranged case per test, under a paused clock.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::StreamExt;
+use redisson_lock::{
+    Lock, LockClient, Owner, Read, Write,
+    test_util::{InMemoryRedis, simulation::Pushed},
+};
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::support::{
+    lossy_network,
+    network::{LEASE, SHORT, SOON, client},
+};
+
+fn read(client: &LockClient) -> Lock<Read> {
+    client.read_write_lock("a").read().clone()
+}
+
+fn write(client: &LockClient) -> Lock<Write> {
+    client.read_write_lock("a").write().clone()
+}
+
+/// A writer's field in a hash of mode `read` is no hold of this crate or of Redisson.
+#[tokio::test(start_paused = true)]
+async fn a_writer_does_not_enter_beside_readers_by_a_field_that_was_left() {
+    let server = InMemoryRedis::new();
+    let client = client(&server).await;
+    let owner = Owner::new();
+    let writer = format!("{}:{owner}:write", client.id());
+    let data = server.raw().await.unwrap();
+    let java = "11111111-2222-4333-8444-555555555555:47";
+    let fields = ["a", "mode", "read", &writer, "1", java, "1"];
+    data.send("HSET", &fields).await.unwrap();
+    data.send("PEXPIRE", &["a", "30000"]).await.unwrap();
+    let lock = write(&client).owned_by(&owner);
+    assert!(lock.try_lock().await.unwrap().is_none());
+}
+
+/// A writer that also reads releases its write hold. The key then expires with the shorter lease of the read hold.
+#[tokio::test(start_paused = true)]
+async fn a_downgrade_leaves_the_lease_of_the_read_hold() {
+    let server = InMemoryRedis::new();
+    let (holding, waiting) = (client(&server).await, client(&server).await);
+    let owner = Owner::new();
+    let writing = write(&holding).owned_by(&owner).lock().await.unwrap();
+    let reading = read(&holding).owned_by(&owner).with_lease(SHORT);
+    let reading = reading.lock().await.unwrap();
+    writing.unlock().await.unwrap();
+    let left = server.remaining_lease("a").expect("the read hold is left");
+    assert!(left <= SHORT, "{left:?}");
+    let began = Instant::now();
+    let guard = timeout(LEASE, write(&waiting).lock()).await;
+    assert!(guard.is_ok_and(|guard| guard.is_ok()));
+    let took = began.elapsed();
+    assert!(took < SHORT + SOON, "{took:?}");
+    assert!(reading.is_lost());
+}
+
+/// The intent of a writer that waits keeps new readers out, and ends with the wait.
+#[tokio::test(start_paused = true)]
+async fn a_writer_that_gives_up_lets_readers_in() {
+    let server = InMemoryRedis::new();
+    let (reading, writing) = (client(&server).await, client(&server).await);
+    let new_reader = || read(&reading).owned_by(&Owner::new());
+    let _reader = new_reader().lock().await.unwrap();
+    let lock = write(&writing);
+    let writer = tokio::spawn(async move { lock.lock().await.map(drop) });
+    let intent = || server.remaining_lease("{a}:write_intent");
+    // Each attempt in vain makes the next intent longer.
+    let until = Instant::now() + LEASE;
+    while intent().is_none_or(|left| left < SOON) {
+        assert!(Instant::now() < until, "the writer sets no long intent");
+        sleep(Duration::from_millis(1)).await;
+    }
+    assert!(new_reader().try_lock().await.unwrap().is_none());
+    writer.abort();
+    sleep(Duration::from_millis(1)).await;
+    assert!(new_reader().try_lock().await.unwrap().is_some());
+}
+
+/// Redisson reads the payload: `1` wakes all waiters of a client, `0` wakes one.
+#[tokio::test(start_paused = true)]
+async fn the_release_of_a_writer_is_a_message_for_all_waiters() {
+    let server = InMemoryRedis::new();
+    let client = client(&server).await;
+    let java = server.raw().await.unwrap();
+    let mut messages = java.messages();
+    let channel = "redisson_rwlock:{a}";
+    java.send("SUBSCRIBE", &[channel]).await.unwrap();
+    let owner = Owner::new();
+    let (reading, writing) = (
+        read(&client).owned_by(&owner),
+        write(&client).owned_by(&owner),
+    );
+    let mut heard = async |payload: &str| {
+        let message = timeout(SHORT, messages.next()).await;
+        let payload = Bytes::copy_from_slice(payload.as_bytes());
+        let channel = Bytes::from_static(channel.as_bytes());
+        assert_eq!(message, Ok(Some(Pushed::Message { channel, payload })));
+    };
+    writing.lock().await.unwrap().unlock().await.unwrap();
+    heard("1").await;
+    reading.lock().await.unwrap().unlock().await.unwrap();
+    heard("0").await;
+    let writer = writing.lock().await.unwrap();
+    let reader = reading.lock().await.unwrap();
+    writer.unlock().await.unwrap();
+    heard("1").await;
+    reader.unlock().await.unwrap();
+    heard("0").await;
+}
+
+/// Readers of two clients wait for a writer of a third. One message wakes all of them.
+#[tokio::test(start_paused = true)]
+async fn the_release_of_a_writer_lets_all_readers_in() {
+    let server = InMemoryRedis::new();
+    let writing = client(&server).await;
+    let guard = write(&writing).lock().await.unwrap();
+    let mut readers = Vec::new();
+    for _ in 0..2 {
+        let client = client(&server).await;
+        for _ in 0..3 {
+            let lock = read(&client).owned_by(&Owner::new());
+            readers.push(tokio::spawn(async move {
+                let guard = lock.lock().await.expect("a read hold");
+                (Instant::now(), guard)
+            }));
+        }
+    }
+    sleep(SHORT).await;
+    let released = Instant::now();
+    guard.unlock().await.unwrap();
+    let mut guards = Vec::new();
+    for reader in readers {
+        let (entered, guard) = timeout(LEASE, reader)
+            .await
+            .expect("readers enter")
+            .unwrap();
+        assert!(entered - released < SOON, "{:?}", entered - released);
+        guards.push(guard);
+    }
+    // One reader of each client acquires for all of them.
+    assert_eq!(server.holders("a").len(), 2);
+}
+
+/// Readers of another client overlap, so that the lock is never free.
+#[tokio::test(start_paused = true)]
+async fn a_writer_enters_between_readers_that_overlap() {
+    let (server, network) = (
+        InMemoryRedis::new(),
+        lossy_network::Network::slow(Duration::from_millis(1)),
+    );
+    server.set_faults(network);
+    let (reading, writing) = (
+        lossy_network::client(&server).await,
+        lossy_network::client(&server).await,
+    );
+    for reader in 0..4 {
+        let lock = reading.read_write_lock("a");
+        tokio::spawn(async move {
+            sleep(Duration::from_millis(7 * reader)).await;
+            loop {
+                let guard = lock.read().lock().await.unwrap();
+                sleep(Duration::from_millis(25)).await;
+                guard.unlock().await.unwrap();
+            }
+        });
+    }
+    sleep(Duration::from_millis(100)).await;
+    let lock = writing.read_write_lock("a");
+    let entered = tokio::time::timeout(Duration::from_secs(5), lock.write().lock()).await;
+    assert!(entered.is_ok_and(|guard| guard.is_ok()), "no writer enters");
+}

@@ -1,0 +1,5 @@
+//! Semaphores and latches.
+
+mod histories;
+mod renewed_permits;
+mod waits;

@@ -1,0 +1,283 @@
+//! Clients of a cluster whose slots change owners: cases that histories seldom reach, under a paused clock.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use redisson_lock::{
+    Config, Error, LockClient, Owner, ShardedPubSub,
+    test_util::simulation::{Cluster, Executed, Fate, Faults},
+};
+use tokio::time::{Instant, sleep, timeout};
+use tracing::Level;
+
+use crate::support::log_lines::LogLines;
+
+/// The watchdog renews after a third of this.
+const LEASE: Duration = Duration::from_secs(60);
+/// Shorter than the pause between two renewals, and longer than a client takes to notice that a slot has moved.
+const SOON: Duration = Duration::from_secs(7);
+
+/// A client that does not poll: only messages and moved slots wake its waiters.
+async fn client(cluster: &Cluster) -> LockClient {
+    let config = Config::default()
+        .with_watchdog_lease(LEASE)
+        .with_max_poll_interval(Duration::from_secs(3_600));
+    let client = cluster.client_with(config).await.expect("the nodes are up");
+    // The client asks for the map every 200 ms until it has all connections.
+    sleep(Duration::from_secs(1)).await;
+    client
+}
+
+/// Tells every node the current owners of all slots.
+fn hear_all(cluster: &Cluster) {
+    (0..cluster.nodes()).for_each(|node| cluster.hear_all(node));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hold_lost_in_a_takeover_is_reported_before_its_renewal() {
+    let cluster = Cluster::new(3);
+    let client = client(&cluster).await;
+    let guard = client.reentrant_lock("a").lock().await.unwrap();
+    let owner = cluster.owner(Cluster::slot_of("a")).unwrap();
+    cluster.stop(owner);
+    cluster.take_over(owner, (owner + 1) % 3, |_| false);
+    hear_all(&cluster);
+    let told = timeout(SOON, guard.lost()).await;
+    assert!(
+        told.is_ok(),
+        "the client does not verify the hold on the new owner of its slot"
+    );
+}
+
+/// The channel of such a latch is in another slot than its key, where the node refuses a sharded message.
+#[tokio::test(start_paused = true)]
+async fn latch_with_braces_is_refused_with_sharded_messages() {
+    let cluster = Cluster::new(3);
+    let client = client(&cluster).await;
+    let set = client.count_down_latch("{a}:x").try_set_count(3).await;
+    assert!(matches!(set, Err(Error::InvalidName { .. })), "{set:?}");
+    assert_eq!(
+        client.count_down_latch("a:x").try_set_count(3).await,
+        Ok(true)
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiter_whose_message_went_to_another_node_enters_once_the_slot_has_moved() {
+    let cluster = Cluster::new(3);
+    let (holding, waiting) = (client(&cluster).await, client(&cluster).await);
+    let guard = holding.reentrant_lock("a").lock().await.unwrap();
+    let lock = waiting.reentrant_lock("a").owned_by(&Owner::new());
+    let waiter = tokio::spawn(async move { lock.lock().await.map(drop) });
+    sleep(Duration::from_secs(1)).await;
+    let slot = Cluster::slot_of("a");
+    let from = cluster.owner(slot).unwrap();
+    let moving = cluster.begin_move(slot, (from + 1) % 3).unwrap();
+    assert!(cluster.move_key(moving));
+    // The message is published on the importing node, where no client can subscribe yet.
+    guard.unlock().await.unwrap();
+    cluster.end_move(moving);
+    hear_all(&cluster);
+    let began = Instant::now();
+    let entered = timeout(SOON, waiter).await;
+    assert!(entered.is_ok(), "nothing wakes the waiter");
+    // The ended subscription reveals the move, before the client's look at the map every 5 s.
+    assert!(
+        began.elapsed() < Duration::from_secs(2),
+        "{:?}",
+        began.elapsed()
+    );
+}
+
+/// The ended connection makes the client ask for the map, before its look every 5 s.
+#[tokio::test(start_paused = true)]
+async fn a_client_finds_the_owner_of_a_slot_soon_after_the_last_one_has_died() {
+    let cluster = Cluster::new(3);
+    let client = client(&cluster).await;
+    let owner = cluster.owner(Cluster::slot_of("a")).unwrap();
+    cluster.stop(owner);
+    cluster.take_over(owner, (owner + 1) % 3, |_| false);
+    hear_all(&cluster);
+    let entered = timeout(Duration::from_secs(2), client.reentrant_lock("a").lock()).await;
+    assert!(entered.is_ok(), "the client does not ask for the map");
+}
+
+/// A redirection shows that the map is outdated, so the client asks for the whole map at once.
+#[tokio::test(start_paused = true)]
+async fn a_redirection_shows_the_loss_of_holds_in_other_slots() {
+    let cluster = Cluster::new(3);
+    let client = client(&cluster).await;
+    let owner = cluster.owner(Cluster::slot_of("a")).unwrap();
+    let is_beside = |name: &String| cluster.owner(Cluster::slot_of(name)) == Some(owner);
+    let beside = (0..).map(|i| format!("b{i}")).find(is_beside).unwrap();
+    let guard = client.reentrant_lock("a").lock().await.unwrap();
+    cluster.stop(owner);
+    cluster.take_over(owner, (owner + 1) % 3, |_| false);
+    hear_all(&cluster);
+    let began = Instant::now();
+    let _other = client.reentrant_lock(beside).lock().await.unwrap();
+    let told = timeout(SOON, guard.lost()).await;
+    assert!(told.is_ok(), "the client does not verify the hold");
+    let took = began.elapsed();
+    assert!(took < Duration::from_secs(2), "{took:?}");
+}
+
+/// Some clients use sharded Pub/Sub and some do not. Neither group gets the messages of the other, and the log says so.
+#[tokio::test(start_paused = true)]
+async fn wait_that_a_poll_ended_logs_mixed_sharded_pubsub() {
+    for (own, others) in [
+        (ShardedPubSub::Off, ShardedPubSub::On),
+        (ShardedPubSub::On, ShardedPubSub::Off),
+        (ShardedPubSub::On, ShardedPubSub::On),
+    ] {
+        let cluster = Cluster::new(3);
+        let client = async |sharded_pubsub| {
+            let config = Config::default().with_sharded_pubsub(sharded_pubsub);
+            cluster.client_with(config).await.unwrap()
+        };
+        let (theirs, listens) = (client(others).await, client(others).await);
+        let ours = client(own).await;
+        let (log, _guard) = LogLines::record(Level::WARN);
+        // The names "a" and "{a}" have the same channel, so a waiter for one gets the messages of the other.
+        let held = ["a", "{a}"].map(|name| theirs.reentrant_lock(name).owned_by(&Owner::new()));
+        let [first, _second] = [held[0].lock().await.unwrap(), held[1].lock().await.unwrap()];
+        let waits = |client: &LockClient, name| {
+            let lock = client.reentrant_lock(name).owned_by(&Owner::new());
+            tokio::spawn(async move { lock.lock().await })
+        };
+        let (_other, waiter) = (waits(&listens, "{a}"), waits(&ours, "a"));
+        sleep(Duration::from_secs(1)).await;
+        first.unlock().await.unwrap();
+        let entered = timeout(SOON, waiter)
+            .await
+            .expect("the waiter does not poll");
+        let _entered = entered.unwrap().unwrap();
+        sleep(Duration::from_secs(1)).await;
+        let told = log.with("sharded_pubsub").len();
+        assert_eq!(
+            told,
+            usize::from(own != others),
+            "{own:?} beside {others:?}"
+        );
+    }
+}
+
+/// Records the first `ASKING` command and delays it by 200 ms.
+struct Asking(Arc<AtomicBool>);
+
+impl Faults for Asking {
+    fn sending(&mut self, _connection: u64, command: &'static str) -> Fate {
+        let is_first = command == "ASKING" && !self.0.swap(true, Relaxed);
+        Fate {
+            delay: Duration::from_millis(if is_first { 200 } else { 0 }),
+            ending: None,
+        }
+    }
+}
+
+/// The lock is free and has no key, and its queue has moved to the importing node. The waiter's `ASKING` reaches that node when
+/// it owns the slot and the slot already leaves it again.
+#[tokio::test(start_paused = true)]
+async fn a_queue_is_not_left_behind_by_a_slot_that_moves_twice() {
+    let cluster = Cluster::new(3);
+    let asked = Arc::new(AtomicBool::new(false));
+    cluster.set_faults(Asking(asked.clone()));
+    let (holding, waiting) = (client(&cluster).await, client(&cluster).await);
+    let short = holding.fair_lock("a").with_lease(Duration::from_secs(2));
+    short.lock().await.unwrap().leak();
+    let waiter = tokio::spawn(async move { waiting.fair_lock("a").lock().await });
+    sleep(Duration::from_secs(1)).await;
+    let slot = Cluster::slot_of("a");
+    let from = cluster.owner(slot).unwrap();
+    let first = cluster.begin_move(slot, (from + 1) % 3).unwrap();
+    while cluster.move_key(first) {}
+    // The waiter asks when the lease is over.
+    while !asked.load(Relaxed) {
+        sleep(Duration::from_millis(1)).await;
+    }
+    cluster.end_move(first);
+    let second = cluster.begin_move(slot, (from + 2) % 3).unwrap();
+    sleep(Duration::from_secs(1)).await;
+    while cluster.move_key(second) {}
+    cluster.end_move(second);
+    hear_all(&cluster);
+    let entered = timeout(SOON, waiter).await.expect("the lock is free");
+    entered.unwrap().unwrap().unlock().await.unwrap();
+    let left = cluster.keys();
+    assert!(left.is_empty(), "{left:?} are left");
+}
+
+/// Notes an `ASK`. Connections that are opened afterwards take a while.
+struct SlowTarget(Arc<AtomicBool>);
+
+impl Faults for SlowTarget {
+    fn connecting(&mut self) -> Duration {
+        Duration::from_millis(if self.0.load(Relaxed) { 500 } else { 0 })
+    }
+
+    fn executed(&mut self, executed: &Executed<'_>) {
+        if format!("{:?}", executed.answer).contains("ASK ") {
+            self.0.store(true, Relaxed);
+        }
+    }
+}
+
+/// While the connection to the target of an `ASK` opens, the slot arrives there, returns and leaves again. The target would grant
+/// the lock then, as it does not have its key.
+#[tokio::test(start_paused = true)]
+async fn outdated_redirection_does_not_grant_a_held_lock() {
+    let cluster = Cluster::new(3);
+    let (holding, asking) = (client(&cluster).await, client(&cluster).await);
+    let _held = holding.reentrant_lock("a").lock().await.unwrap();
+    let redirected = Arc::new(AtomicBool::new(false));
+    cluster.set_faults(SlowTarget(redirected.clone()));
+    let slot = Cluster::slot_of("a");
+    let from = cluster.owner(slot).unwrap();
+    let to = (from + 1) % 3;
+    let first = cluster.begin_move(slot, to).unwrap();
+    assert!(cluster.move_key(first));
+    let attempt = tokio::spawn(async move { asking.reentrant_lock("a").try_lock().await });
+    while !redirected.load(Relaxed) {
+        sleep(Duration::from_millis(1)).await;
+    }
+    cluster.end_move(first);
+    hear_all(&cluster);
+    let back = cluster.begin_move(slot, from).unwrap();
+    assert!(cluster.move_key(back));
+    cluster.end_move(back);
+    hear_all(&cluster);
+    let _again = cluster.begin_move(slot, to).unwrap();
+    let granted = attempt.await.unwrap().unwrap();
+    assert!(granted.is_none(), "the lock has a holder");
+}
+
+/// The target of a moving slot dies: each hold that it has costs its batch an attempt to connect. The holds at the other node
+/// must not wait for these attempts one after the other.
+#[tokio::test(start_paused = true)]
+async fn dead_target_of_a_slot_delays_no_renewal_at_the_source_for_long() {
+    let cluster = Cluster::new(3);
+    let client = client(&cluster).await;
+    let slot = Cluster::slot_of("{t}0");
+    let from = cluster.owner(slot).unwrap();
+    let to = (from + 1) % 3;
+    let mut guards = Vec::new();
+    for name in (0..10).map(|number| format!("{{t}}{number}")) {
+        let lock = client.reentrant_lock(name).owned_by(&Owner::new());
+        guards.push(lock.lock().await.unwrap());
+    }
+    let moving = cluster.begin_move(slot, to).unwrap();
+    for _ in 0..5 {
+        assert!(cluster.move_key(moving));
+    }
+    cluster.stop(to);
+    // The renewals, and the time for one attempt to connect.
+    sleep(LEASE / 3 + Duration::from_secs(2)).await;
+    let least = Instant::now().into_std() + LEASE - Duration::from_secs(4);
+    let renewed = guards.iter().filter(|guard| guard.valid_until() > least);
+    assert_eq!(renewed.count(), 5, "{guards:?}");
+}

@@ -1,0 +1,4 @@
+//! Clients of clusters and of replicated servers.
+
+mod clusters;
+mod replicas;
