@@ -313,7 +313,7 @@ async fn a_fenced_release_is_announced_once() {
     let gate = Gate::new().await;
     let client = gate.witness.a_client().await;
     let channel = format!("redisson_lock__channel:{{{}}}", gate.name);
-    let mut listener = Listener::on(&gate.witness, &channel).await;
+    let mut listener = Listener::on(&gate.witness.server, &channel).await;
     let guard = gate.lock(&client).lock().await.unwrap();
     let_pass(Duration::from_millis(1)).await;
     assert_eq!(listener.messages().await, [""; 0]);

@@ -7,9 +7,10 @@ use testbed::{Server, eventually, unique_name};
 use tokio::{task::JoinSet, time::timeout};
 
 use crate::hazards::stage::{
-    GENEROUS, PROMPT, Random, Room, Stage, all_done, connect, nothing_left, poll_and_drop, scripts,
-    watched, woken_only,
+    GENEROUS, PROMPT, Random, Room, Stage, all_done, connect, nothing_left, scripts, watched,
+    woken_only,
 };
+use crate::witness::poll_and_drop;
 
 async fn bed() -> (Server, LockClient) {
     let server = Server::start().await;

@@ -30,10 +30,8 @@ use std::{collections::BTreeMap, time::Duration};
 
 use redis::{ToRedisArgs, Value, aio::MultiplexedConnection};
 use testbed::Server;
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpStream,
-};
+
+use crate::witness::Listener;
 
 const SOON: Duration = Duration::from_secs(20);
 const LOCK: &str = "order:42";
@@ -271,46 +269,5 @@ impl Bed {
     /// The serialised value of the lock's key, and whether it expires.
     async fn snapshot(&self) -> (Option<Vec<u8>>, bool) {
         (self.ask(&["DUMP", LOCK]).await, self.pttl().await >= 0)
-    }
-}
-
-/// A plain connection that is subscribed to one channel.
-struct Listener(TcpStream);
-
-impl Listener {
-    async fn on(server: &Server, channel: &str) -> Self {
-        let mut stream = TcpStream::connect(("127.0.0.1", server.port()))
-            .await
-            .unwrap();
-        stream
-            .write_all(format!("SUBSCRIBE {channel}\r\n").as_bytes())
-            .await
-            .unwrap();
-        let mut listener = Self(stream);
-        listener.hears(":1\r\n").await;
-        listener
-    }
-
-    /// Reads until `end`, and returns what it read.
-    async fn hears(&mut self, end: &str) -> String {
-        let mut heard = String::new();
-        while !heard.ends_with(end) {
-            let byte = tokio::time::timeout(SOON, self.0.read_u8()).await;
-            let byte = byte.unwrap_or_else(|_| panic!("received only {heard:?}, not {end:?}"));
-            heard.push(char::from(byte.unwrap()));
-        }
-        heard
-    }
-
-    /// The payloads of the messages since the last call.
-    async fn messages(&mut self) -> Vec<String> {
-        self.0.write_all(b"PING end\r\n").await.unwrap();
-        let heard = self.hears("$3\r\nend\r\n").await;
-        let lines: Vec<&str> = heard.split("\r\n").collect();
-        let messages = lines
-            .iter()
-            .enumerate()
-            .filter(|(_, line)| **line == "message");
-        messages.map(|(at, _)| lines[at + 4].to_owned()).collect()
     }
 }

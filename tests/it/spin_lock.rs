@@ -142,7 +142,7 @@ async fn a_spin_release_is_announced_once() {
     let turnstile = Turnstile::new().await;
     let client = turnstile.witness.a_client().await;
     let lock = turnstile.lock(&client);
-    let mut listener = Listener::on(&turnstile.witness, &turnstile.channel()).await;
+    let mut listener = Listener::on(&turnstile.witness.server, &turnstile.channel()).await;
     let outer = lock.lock().await.unwrap();
     let inner = lock.lock().await.unwrap();
     assert_eq!(inner.unlock().await, Ok(Released::StillHeld { holds: 1 }));

@@ -28,6 +28,14 @@ async fn listeners(server: &Server, channel: &str) -> i64 {
     count
 }
 
+/// Waits until a task has subscribed to the channel.
+async fn a_task_waits(server: &Server, channel: &str) {
+    eventually("the task waits", SOON, async || {
+        listeners(server, channel).await == 1
+    })
+    .await;
+}
+
 async fn no_client_listens(server: &Server, channel: &str) {
     eventually("no client subscribes", SOON, async || {
         listeners(server, channel).await == 0

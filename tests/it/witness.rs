@@ -178,8 +178,8 @@ pub async fn poll_and_drop<F: Future>(future: F, times: u64) -> Option<F::Output
 pub struct Listener(TcpStream);
 
 impl Listener {
-    pub async fn on(witness: &Witness, channel: &str) -> Self {
-        let address = ("127.0.0.1", witness.server.port());
+    pub async fn on(server: &Server, channel: &str) -> Self {
+        let address = ("127.0.0.1", server.port());
         let mut stream = TcpStream::connect(address).await.unwrap();
         let length = channel.len();
         let subscribe = format!("*2\r\n$9\r\nSUBSCRIBE\r\n${length}\r\n{channel}\r\n");

@@ -1,9 +1,9 @@
 //! The start of every contract test: a server, a client, a lock with its own name.
 
-use std::{sync::Arc, time::Duration};
+use std::{fmt::Debug, sync::Arc, time::Duration};
 
 use redis::{FromRedisValue, aio::MultiplexedConnection};
-use redisson_lock::{Config, Guard, Lock, LockClient, Owner};
+use redisson_lock::{Config, Error, Guard, Lock, LockClient, LostReason, Owner};
 use testbed::eventually;
 use tokio::time::Instant;
 
@@ -173,6 +173,18 @@ impl<S: Subject> Bed<S> {
         self.ask(&["PTTL", &self.name]).await
     }
 
+    /// Waits until the lease has expired. Fails if it is renewed.
+    pub async fn expires_without_renewal(&self) {
+        let mut left = self.pttl().await;
+        eventually("the lease expires", SOON, async || {
+            let now = self.pttl().await;
+            assert!(now <= left, "renewed from {left} to {now} ms");
+            left = now;
+            now == -2
+        })
+        .await;
+    }
+
     /// The channels of the lock that have a subscriber.
     pub async fn channels(&self) -> Vec<String> {
         let pattern = format!("{}*", S::channel(&self.name));
@@ -213,6 +225,19 @@ impl<S: Subject> Bed<S> {
         })
         .await;
     }
+}
+
+/// Asserts that a call failed because the server lacked the holds.
+#[track_caller]
+pub fn assert_gone<T: Debug>(answer: &Result<T, Error>) {
+    let is_gone = matches!(
+        answer,
+        Err(Error::Lost {
+            reason: LostReason::Gone,
+            ..
+        })
+    );
+    assert!(is_gone, "{answer:?}");
 }
 
 async fn connect(url: &str, config: &Config) -> LockClient {

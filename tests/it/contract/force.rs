@@ -7,7 +7,7 @@ use tokio::time::timeout;
 
 use super::{
     Subject,
-    bed::{Bed, SOON, only_messages, watched},
+    bed::{Bed, SOON, assert_gone, only_messages, watched},
 };
 
 pub async fn force_unlock_frees_the_lock_and_says_whether_it_was_held<S: Subject>() {
@@ -34,16 +34,7 @@ pub async fn force_unlock_reports_the_loss_to_holders_of_its_client_at_once<S: S
     assert_eq!(guard.lost().await, LostReason::Gone);
     assert_eq!(bed.lock.is_held().await, Ok(false));
     let unlocked = guard.unlock().await;
-    assert!(
-        matches!(
-            &unlocked,
-            Err(Error::Lost {
-                reason: LostReason::Gone,
-                ..
-            })
-        ),
-        "{unlocked:?}"
-    );
+    assert_gone(&unlocked);
 }
 
 pub async fn holders_of_other_clients_learn_of_a_force_unlock_at_their_renewal<S: Subject>() {
@@ -104,16 +95,7 @@ pub async fn a_forced_out_holder_harms_no_successor<S: Subject>() {
         "its client has no report of the loss yet"
     );
     let unlocked = forced_out.unlock().await;
-    assert!(
-        matches!(
-            &unlocked,
-            Err(Error::Lost {
-                reason: LostReason::Gone,
-                ..
-            })
-        ),
-        "{unlocked:?}"
-    );
+    assert_gone(&unlocked);
     assert!(!inside.is_lost() && !bed.is_free().await);
     assert_eq!(inside.unlock().await, Ok(Released::Fully));
 }

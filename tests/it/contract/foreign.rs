@@ -3,12 +3,12 @@
 
 use std::time::Duration;
 
-use redisson_lock::{Error, LostReason, Owner, Released};
+use redisson_lock::{Error, Owner, Released};
 use tokio::time::timeout;
 
 use super::{
     Subject,
-    bed::{Bed, SOON, only_messages},
+    bed::{Bed, SOON, assert_gone, only_messages},
     subjects::{
         Fair, Fenced, NonReentrant, NonReentrantFair, Read, Reentrant, Simple, Spin, Write,
     },
@@ -177,16 +177,7 @@ pub async fn foreign_data_that_replaced_a_held_lock_is_left_alone<S: Subject>() 
         put(&bed, command, words, &bed.owner(owner)).await;
         let before = snapshot(&bed).await;
         let unlocked = guard.unlock().await;
-        assert!(
-            matches!(
-                &unlocked,
-                Err(Error::Lost {
-                    reason: LostReason::Gone,
-                    ..
-                })
-            ),
-            "{unlocked:?}"
-        );
+        assert_gone(&unlocked);
         assert_eq!(snapshot(&bed).await, before);
         // A dropped guard reports no error. The next call returns after its release.
         bed.ask::<()>(&["DEL", &bed.name]).await;

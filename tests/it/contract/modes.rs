@@ -4,7 +4,6 @@
 use std::time::Duration;
 
 use redisson_lock::{Error, Guard, LostReason, Owner, Released};
-use testbed::eventually;
 use tokio::time::timeout;
 
 use super::{
@@ -39,14 +38,7 @@ async fn has_most_of_a_minute<S: Subject>(bed: &Bed<S>, outer: &Guard<S::Kind>) 
 
 /// `guard`'s lease expires without a renewal.
 async fn runs_out<S: Subject>(bed: &Bed<S>, guard: Guard<S::Kind>) {
-    let mut left = bed.pttl().await;
-    eventually("the lease expires", SOON, async || {
-        let now = bed.pttl().await;
-        assert!(now <= left, "renewed from {left} to {now} ms");
-        left = now;
-        now == -2
-    })
-    .await;
+    bed.expires_without_renewal().await;
     let reason = timeout(SOON, guard.lost())
         .await
         .expect("the loss is reported");

@@ -17,7 +17,7 @@ use tokio::{
 
 use super::{
     Subject,
-    bed::{Bed, SOON, only_messages, watched},
+    bed::{Bed, SOON, assert_gone, only_messages, watched},
     exclusion::Room,
 };
 
@@ -60,16 +60,7 @@ pub async fn a_lost_hold_stops_the_body<S: Subject>() {
         pending::<()>().await;
     });
     let ran = timeout(SOON, forced).await.expect("the body is stopped");
-    assert!(
-        matches!(
-            &ran,
-            Err(Error::Lost {
-                reason: LostReason::Gone,
-                ..
-            })
-        ),
-        "{ran:?}"
-    );
+    assert_gone(&ran);
     assert!(dropped.load(SeqCst), "the body is dropped");
     assert!(bed.is_free().await);
 }

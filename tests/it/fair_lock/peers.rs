@@ -14,7 +14,7 @@ async fn p_f10_a_sleeping_head_of_a_free_lock_is_notified_and_not_too_often() {
     let line = Line::new().await;
     let client = line.witness.client(polling(FLOOR)).await;
     let java = line.java_joins(1, 60_000).await;
-    let mut sleeper = Listener::on(&line.witness, &line.channel(&java)).await;
+    let mut sleeper = Listener::on(&line.witness.server, &line.channel(&java)).await;
     let before = line.witness.now().await;
     let mut waiters = Vec::new();
     for _ in 0..WAITERS {
@@ -49,7 +49,7 @@ async fn p_f10_a_head_whose_holder_died_is_notified() {
     let holder = line.lock(&client).with_lease(Duration::from_secs(2));
     let _guard = holder.lock().await.unwrap();
     let java = line.java_joins(1, 60_000).await;
-    let mut sleeper = Listener::on(&line.witness, &line.channel(&java)).await;
+    let mut sleeper = Listener::on(&line.witness.server, &line.channel(&java)).await;
     let (_, waiter) = line.join(&client).await;
     assert_eq!(sleeper.messages().await, [""; 0], "the lock is held");
     testbed::eventually("Redisson's waiter is notified", SOON, async || {
@@ -73,7 +73,7 @@ async fn p_f10_try_lock_notifies_no_waiter() {
     let line = Line::new().await;
     let client = line.witness.client(polling(FLOOR)).await;
     let java = line.java_joins(1, 60_000).await;
-    let mut sleeper = Listener::on(&line.witness, &line.channel(&java)).await;
+    let mut sleeper = Listener::on(&line.witness.server, &line.channel(&java)).await;
     for _ in 0..20 {
         assert!(line.lock(&client).try_lock().await.unwrap().is_none());
     }

@@ -11,9 +11,9 @@ use tokio::{
 
 use super::stage::{
     GENEROUS, Locks, PROMPT, Random, Room, Stage, Subject, all_done, busy_at_worst, count, counts,
-    exists, is_waited_for, let_pass, nothing_left, poll_and_drop, pttl, scripts, watched,
-    woken_only,
+    exists, is_waited_for, let_pass, nothing_left, pttl, scripts, watched, woken_only,
 };
+use crate::witness::poll_and_drop;
 
 /// More polls than any operation takes.
 const MOST_POLLS: u64 = 9;

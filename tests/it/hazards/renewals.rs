@@ -10,8 +10,9 @@ use crate::contract::subjects::{Reentrant, Write};
 
 use super::stage::{
     GENEROUS, Locks, PROMPT, Random, Stage, Subject, all_done, count, exists, hold_as, let_pass,
-    nothing_left, poll_and_drop, pttl, watched,
+    nothing_left, pttl, watched,
 };
+use crate::witness::poll_and_drop;
 
 /// Ways to change a held lock from outside.
 async fn spoil<S: Subject>(server: &Server, name: &str, way: usize) {

@@ -2,10 +2,7 @@
 //! random numbers.
 
 use std::{
-    future::poll_fn,
-    pin::pin,
     sync::atomic::{AtomicI64, AtomicU64, Ordering::SeqCst},
-    task::Poll,
     time::Duration,
 };
 
@@ -262,24 +259,6 @@ pub fn busy_at_worst<T>(tried: Result<Option<T>, Error>) -> Option<T> {
         Err(Error::Unavailable { .. }) => None,
         tried => tried.expect("busy at worst"),
     }
-}
-
-/// Polls `future` at most `times` times, whenever it is woken, then drops it unless it is ready.
-pub async fn poll_and_drop<F: Future>(future: F, times: u64) -> Option<F::Output> {
-    let mut future = pin!(future);
-    let mut polls = 0;
-    poll_fn(|context| {
-        if polls == times {
-            return Poll::Ready(None);
-        }
-        polls += 1;
-        match future.as_mut().poll(context) {
-            Poll::Ready(output) => Poll::Ready(Some(output)),
-            Poll::Pending if polls == times => Poll::Ready(None),
-            Poll::Pending => Poll::Pending,
-        }
-    })
-    .await
 }
 
 /// Returns what all of `tasks` return. Fails if one panics or does not end.

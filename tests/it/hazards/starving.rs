@@ -17,7 +17,7 @@ type Unpolled = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// Polls a future `polls` times and returns it.
 async fn left_alone(future: impl Future + Send + 'static, polls: u64) -> Unpolled {
     let mut future: Unpolled = Box::pin(async move { drop(future.await) });
-    let polled = super::stage::poll_and_drop(future.as_mut(), polls);
+    let polled = crate::witness::poll_and_drop(future.as_mut(), polls);
     let _ = timeout(Duration::from_millis(100), polled).await;
     future
 }

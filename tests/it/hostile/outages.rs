@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redisson_lock::{Config, Error, LockClient, Owner};
+use redisson_lock::{Config, Error, Guard, LockClient, Owner, Reentrant};
 use testbed::{Server, eventually};
 use tokio::{net::TcpListener, task::JoinSet};
 
@@ -26,6 +26,24 @@ async fn attempts_at(port: u16, time: Duration) -> usize {
     attempts
 }
 
+/// A client that holds this many locks, with leases of 3 s.
+async fn client_with_holds(
+    server: &Server,
+    prefix: &str,
+    holds: usize,
+) -> (LockClient, Vec<Guard<Reentrant>>) {
+    let mut config = Config::default();
+    config.watchdog_lease = Duration::from_secs(3);
+    let builder = LockClient::builder().url(server.url()).config(config);
+    let client = builder.build().await.unwrap();
+    let mut guards = Vec::new();
+    for number in 0..holds {
+        let lock = client.reentrant_lock(format!("{prefix}:{number}"));
+        guards.push(lock.lock().await.unwrap());
+    }
+    (client, guards)
+}
+
 /// The outage lasts 12 s, longer than the leases. With `LONG` it lasts a minute, and memory is
 /// checked too.
 #[tokio::test]
@@ -33,15 +51,7 @@ async fn an_outage_bounds_log_lines_and_connection_attempts() {
     let seconds = if is_long() { 60 } else { 12 };
     let (lines, _keep) = LogLines::record(tracing::Level::INFO);
     let server = Server::start().await;
-    let mut config = Config::default();
-    config.watchdog_lease = Duration::from_secs(3);
-    let builder = LockClient::builder().url(server.url()).config(config);
-    let client = builder.build().await.unwrap();
-    let mut guards = Vec::new();
-    for number in 0..200 {
-        let lock = client.reentrant_lock(format!("held:{number}"));
-        guards.push(lock.lock().await.unwrap());
-    }
+    let (client, guards) = client_with_holds(&server, "held", 200).await;
     let mut waiters = JoinSet::new();
     for number in 0..200 {
         let lock = client.reentrant_lock(format!("held:{number}"));
@@ -110,15 +120,7 @@ async fn an_outage_bounds_log_lines_and_connection_attempts() {
 async fn refused_renewals_of_many_holds_bound_the_log_lines() {
     let (lines, _keep) = LogLines::record(tracing::Level::INFO);
     let server = Server::start().await;
-    let mut config = Config::default();
-    config.watchdog_lease = Duration::from_secs(3);
-    let builder = LockClient::builder().url(server.url()).config(config);
-    let client = builder.build().await.unwrap();
-    let mut guards = Vec::new();
-    for number in 0..500 {
-        let lock = client.reentrant_lock(format!("refused:{number}"));
-        guards.push(lock.lock().await.unwrap());
-    }
+    let (_client, guards) = client_with_holds(&server, "refused", 500).await;
     let refuse = ["CONFIG", "SET", "min-replicas-to-write", "1"];
     let () = server.command(&refuse).await;
     let lost = async || guards.iter().all(|guard| guard.is_lost());

@@ -59,7 +59,7 @@ async fn both_sides_are_entered_again_and_left_in_any_order() {
 async fn p_w10_a_downgrade_lets_waiting_readers_in() {
     let shelf = Shelf::new().await;
     let lock = shelf.lock(&shelf.witness.a_client().await);
-    let mut listener = Listener::on(&shelf.witness, &shelf.channel()).await;
+    let mut listener = Listener::on(&shelf.witness.server, &shelf.channel()).await;
     let writing = lock.write().lock().await.unwrap();
     let reading = lock.read().lock().await.unwrap();
     let waiter = shelf.witness.client(only_messages()).await;
@@ -80,7 +80,7 @@ async fn p_w10_a_downgrade_lets_waiting_readers_in() {
         let _ = guard.unwrap().unlock().await.unwrap();
     }
     // The last read release publishes a message, as usual.
-    let mut listener = Listener::on(&shelf.witness, &shelf.channel()).await;
+    let mut listener = Listener::on(&shelf.witness.server, &shelf.channel()).await;
     assert_eq!(reading.unlock().await, Ok(Released::Fully));
     assert_eq!(listener.messages().await, ["0"]);
     drop(listener);

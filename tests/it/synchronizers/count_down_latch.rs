@@ -4,7 +4,7 @@ use redisson_lock::{Error, LockClient};
 use testbed::{Server, eventually};
 use tokio::{task::JoinSet, time::timeout};
 
-use super::{SOON, listeners, no_client_listens, without_polls};
+use super::{SOON, a_task_waits, listeners, no_client_listens, without_polls};
 
 const CHANNEL: &str = "redisson_countdownlatch__channel__{ready}";
 
@@ -26,10 +26,7 @@ async fn a_latch_opens_when_it_is_counted_down() {
         let ready = ready.clone();
         waits.spawn(async move { ready.wait().await });
     }
-    eventually("the tasks wait", SOON, async || {
-        listeners(&server, CHANNEL).await == 1
-    })
-    .await;
+    a_task_waits(&server, CHANNEL).await;
     ready.count_down().await.unwrap();
     assert_eq!(ready.count().await, Ok(1));
     LockClient::connect(server.url())
@@ -99,10 +96,7 @@ async fn an_earlier_opening_does_not_end_a_wait() {
             let ready = ready.clone();
             async move { ready.wait().await }
         });
-        eventually("the task waits", SOON, async || {
-            listeners(&server, CHANNEL).await == 1
-        })
-        .await;
+        a_task_waits(&server, CHANNEL).await;
         ready.count_down().await.unwrap();
         ready.try_set_count(1).await.unwrap();
         assert!(!ready.wait_for(Duration::from_millis(5)).await.unwrap());
@@ -124,10 +118,7 @@ async fn a_latch_that_is_deleted_opens() {
             let ready = ready.clone();
             async move { ready.wait().await }
         });
-        eventually("the task waits", SOON, async || {
-            listeners(&server, CHANNEL).await == 1
-        })
-        .await;
+        a_task_waits(&server, CHANNEL).await;
         if by_redisson {
             let _: i64 = server.command(&["DEL", "ready"]).await;
             let _: i64 = server.command(&["PUBLISH", CHANNEL, "1"]).await;

@@ -4,7 +4,7 @@ use redisson_lock::{Config, Error, LockClient, LostReason};
 use testbed::{Server, eventually};
 use tokio::time::timeout;
 
-use super::{SOON, listeners, no_client_listens, without_polls};
+use super::{SOON, a_task_waits, no_client_listens, without_polls};
 
 const CHANNEL: &str = "redisson_sc:{pool}";
 const LEASE: Duration = Duration::from_secs(60);
@@ -114,20 +114,14 @@ async fn waiters_are_woken() {
         let pool = pool.clone();
         async move { pool.acquire(LEASE).await }
     });
-    eventually("the task waits", SOON, async || {
-        listeners(&server, CHANNEL).await == 1
-    })
-    .await;
+    a_task_waits(&server, CHANNEL).await;
     drop(permit);
     let permit = timeout(SOON, waits).await.unwrap().unwrap().unwrap();
     let waits = tokio::spawn({
         let pool = pool.clone();
         async move { pool.acquire(LEASE).await }
     });
-    eventually("the task waits", SOON, async || {
-        listeners(&server, CHANNEL).await == 1
-    })
-    .await;
+    a_task_waits(&server, CHANNEL).await;
     pool.set_permits(2).await.unwrap();
     let other = timeout(SOON, waits).await.unwrap().unwrap().unwrap();
     drop((permit, other));
@@ -219,10 +213,7 @@ async fn a_waiter_for_several_permits_asks_when_a_message_announces_fewer() {
         let pool = pool.clone();
         async move { pool.acquire_many(3, LEASE).await }
     });
-    eventually("the task waits", SOON, async || {
-        listeners(&server, CHANNEL).await == 1
-    })
-    .await;
+    a_task_waits(&server, CHANNEL).await;
     super::parked().await;
     server.command::<()>(&["SET", "pool", "3"]).await;
     server.command::<i64>(&["PUBLISH", CHANNEL, "1"]).await;

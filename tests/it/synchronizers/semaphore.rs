@@ -10,7 +10,7 @@ use redisson_lock::{Config, Error, LockClient};
 use testbed::{Server, eventually};
 use tokio::{task::JoinSet, time::timeout};
 
-use super::{SOON, listeners, no_client_listens, without_polls};
+use super::{SOON, a_task_waits, listeners, no_client_listens, without_polls};
 
 const CHANNEL: &str = "redisson_sc:{pool}";
 
@@ -111,10 +111,7 @@ async fn a_large_request_does_not_delay_a_small_one() {
         let pool = pool.clone();
         async move { pool.acquire_many(3).await }
     });
-    eventually("the task waits", SOON, async || {
-        listeners(&server, CHANNEL).await == 1
-    })
-    .await;
+    a_task_waits(&server, CHANNEL).await;
     let little = tokio::spawn({
         let pool = pool.clone();
         async move { pool.acquire().await }
@@ -209,10 +206,7 @@ async fn a_poll_finds_permits_that_were_not_announced() {
         let pool = pool.clone();
         tokio::spawn(async move { pool.acquire_many(permits).await })
     });
-    eventually("the tasks wait", SOON, async || {
-        listeners(&server, CHANNEL).await == 1
-    })
-    .await;
+    a_task_waits(&server, CHANNEL).await;
     let _: String = server.command(&["SET", "pool", "3"]).await;
     for waits in waits {
         timeout(SOON, waits).await.unwrap().unwrap().unwrap().leak();
@@ -253,10 +247,7 @@ async fn a_shutdown_ends_the_waits_for_permits() {
         let pool = pool.clone();
         async move { pool.acquire().await.map(drop) }
     });
-    eventually("the task waits", SOON, async || {
-        listeners(&server, CHANNEL).await == 1
-    })
-    .await;
+    a_task_waits(&server, CHANNEL).await;
     client.shutdown().await;
     let waits = timeout(SOON, waits).await.unwrap().unwrap();
     assert_eq!(waits, Err(Error::Closed));
@@ -308,10 +299,7 @@ async fn semaphores_with_one_channel_are_two() {
     let (plain, braced) = (client.semaphore("pool"), client.semaphore("{pool}"));
     let waits = [plain.clone(), braced.clone()]
         .map(|pool| tokio::spawn(async move { pool.acquire().await.map(|permit| permit.leak()) }));
-    eventually("the tasks wait", SOON, async || {
-        listeners(&server, CHANNEL).await == 1
-    })
-    .await;
+    a_task_waits(&server, CHANNEL).await;
     let [first, second] = waits;
     braced.release(1).await.unwrap();
     timeout(SOON, second).await.unwrap().unwrap().unwrap();

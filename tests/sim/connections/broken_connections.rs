@@ -4,7 +4,7 @@ use std::{sync::atomic::Ordering::Relaxed, time::Duration};
 
 use tokio::time::{sleep, timeout};
 
-use crate::support::network::{SHORT, SOON, client, server};
+use crate::support::{SHORT, SOON, client, network::server};
 
 /// A task gives up while its client has no connection.
 #[tokio::test(start_paused = true)]

@@ -5,7 +5,7 @@ use std::{future::ready, time::Duration};
 use redisson_lock::{Error, Leader, test_util::InMemoryRedis};
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::{support::log_lines::LogLines, support::lossy_network::client};
+use crate::support::{log_lines::LogLines, polling_client};
 
 const PAUSE: Duration = Duration::from_secs(5);
 const LONG: Duration = Duration::from_secs(600);
@@ -15,7 +15,7 @@ const LONG: Duration = Duration::from_secs(600);
 async fn a_candidate_campaigns_again_after_an_outage() {
     let (lines, _keep) = LogLines::record(tracing::Level::WARN);
     let server = InMemoryRedis::new();
-    let election = client(&server).await.election("leaders");
+    let election = polling_client(&server).await.election("leaders");
     server.stop();
     let leads = tokio::spawn(async move {
         let body = |leader: Leader| ready(leader.identity);
@@ -35,7 +35,7 @@ async fn a_candidate_campaigns_again_after_an_outage() {
 #[tokio::test(start_paused = true)]
 async fn an_error_that_a_repetition_cannot_change_ends_the_campaigns() {
     let server = InMemoryRedis::new();
-    let client = client(&server).await;
+    let client = polling_client(&server).await;
     let began = Instant::now();
     let lead = async |identity: &str| {
         let election = client.election("leaders");

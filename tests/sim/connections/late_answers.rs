@@ -6,7 +6,10 @@ use std::{sync::atomic::Ordering::Relaxed, time::Duration};
 use redisson_lock::{Error, LockClient, LostReason, Owner, test_util::InMemoryRedis};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use crate::support::network::{LEASE, NEVER, Network, SHORT, SOON, client, server};
+use crate::support::{
+    LEASE, NEVER, SHORT, SOON, client,
+    network::{Network, server},
+};
 
 async fn set_up() -> (InMemoryRedis, Network, LockClient) {
     let (server, network) = server();

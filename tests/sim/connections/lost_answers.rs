@@ -5,13 +5,13 @@ use std::{sync::atomic::Ordering::Relaxed, time::Duration};
 use redisson_lock::{Error, test_util::InMemoryRedis};
 use tokio::time::{Instant, sleep};
 
-use crate::support::lossy_network::{Network, client};
+use crate::support::{lossy_network::Network, polling_client};
 
 #[tokio::test(start_paused = true)]
 async fn a_forced_release_is_not_repeated_when_its_answer_was_lost() {
     let (server, network) = (InMemoryRedis::new(), Network::default());
     server.set_faults(network.clone());
-    let client = client(&server).await;
+    let client = polling_client(&server).await;
     let lock = client.reentrant_lock("a");
     // Loads the scripts into the server.
     assert!(!lock.force_unlock().await.unwrap());
@@ -35,7 +35,7 @@ async fn a_hold_granted_to_a_dropped_future_is_released() {
         },
     );
     server.set_faults(network.clone());
-    let client = client(&server).await;
+    let client = polling_client(&server).await;
     let lock = client.reentrant_lock("a");
     lock.lock().await.unwrap().unlock().await.unwrap();
     network.lost.store(1, Relaxed);
@@ -51,7 +51,7 @@ async fn a_hold_granted_to_a_dropped_future_is_released() {
 async fn a_silent_connection_is_replaced() {
     let (server, network) = (InMemoryRedis::new(), Network::default());
     server.set_faults(network.clone());
-    let client = client(&server).await;
+    let client = polling_client(&server).await;
     let lock = client.reentrant_lock("a");
     lock.lock().await.unwrap().unlock().await.unwrap();
     network.silence(network.latest());

@@ -9,12 +9,9 @@ use redisson_lock::{
         simulation::{Executed, Fate, Faults},
     },
 };
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, timeout};
 
-use crate::{
-    support::lossy_network,
-    support::network::{self, LEASE, NEVER, SHORT},
-};
+use crate::support::{LEASE, NEVER, SHORT, client, lossy_network::Network, network::server, until};
 
 const WAIT: Duration = Duration::from_secs(1);
 /// Time after a deadline in which a group may still wait for answers.
@@ -42,18 +39,6 @@ impl Faults for SilentAfter {
     }
 }
 
-/// Waits until the condition holds.
-pub async fn until(condition: impl Fn() -> bool) {
-    let holds = async {
-        while !condition() {
-            sleep(Duration::from_millis(1)).await;
-        }
-    };
-    timeout(Duration::from_secs(60), holds)
-        .await
-        .expect("the condition never holds");
-}
-
 /// Holds `name` for another owner.
 async fn hold(client: &LockClient, name: &str) -> Guard<Reentrant> {
     let lock = client.reentrant_lock(name).owned_by(&Owner::new());
@@ -62,18 +47,15 @@ async fn hold(client: &LockClient, name: &str) -> Guard<Reentrant> {
 
 /// A client whose server knows the scripts.
 async fn warmed_up(server: &InMemoryRedis) -> LockClient {
-    let client = network::client(server).await;
+    let client = client(server).await;
     hold(&client, "warm").await.unlock().await.unwrap();
     client
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_group_with_both_sides_of_a_lock_returns_during_its_yield() {
-    let (server, _) = network::server();
-    let (client, other) = (
-        network::client(&server).await,
-        network::client(&server).await,
-    );
+    let (server, _) = server();
+    let (client, other) = (client(&server).await, client(&server).await);
     let (owner, lock) = (Owner::new(), client.read_write_lock("a"));
     let sides = [AnyLock::from(lock.write()), AnyLock::from(lock.read())];
     let group = GroupLock::<All>::of(sides).owned_by(&owner);
@@ -94,10 +76,10 @@ async fn a_majority_does_without_the_awaited_member_that_fails() {
     let servers = [(); 3].map(|()| InMemoryRedis::new());
     let (mut clients, mut locks, mut guards) = (Vec::new(), Vec::new(), Vec::new());
     for server in &servers {
-        let client = network::client(server).await;
-        locks.push(client.reentrant_lock("a"));
-        clients.push(client);
-        guards.push(hold(&network::client(server).await, "a").await);
+        let member = client(server).await;
+        locks.push(member.reentrant_lock("a"));
+        clients.push(member);
+        guards.push(hold(&client(server).await, "a").await);
     }
     let group = GroupLock::<Majority>::of(locks);
     let waiting = tokio::spawn(async move { group.lock().await });
@@ -114,11 +96,8 @@ async fn a_majority_does_without_the_awaited_member_that_fails() {
 
 #[tokio::test(start_paused = true)]
 async fn a_group_sends_nothing_after_its_deadline() {
-    let (server, network) = network::server();
-    let (client, other) = (
-        network::client(&server).await,
-        network::client(&server).await,
-    );
+    let (server, network) = server();
+    let (client, other) = (client(&server).await, client(&server).await);
     let _guard = hold(&other, "b").await;
     let group = client.multi_lock(["a", "b"]);
     let mut waiting = Box::pin(group.try_lock_for(WAIT));
@@ -135,12 +114,9 @@ async fn a_majority_asks_all_members_again_at_its_deadline() {
     let servers = [(); 3].map(|()| InMemoryRedis::new());
     let mut locks = Vec::new();
     for server in &servers {
-        locks.push(network::client(server).await.reentrant_lock("a"));
+        locks.push(client(server).await.reentrant_lock("a"));
     }
-    let others = [
-        network::client(&servers[0]).await,
-        network::client(&servers[1]).await,
-    ];
+    let others = [client(&servers[0]).await, client(&servers[1]).await];
     let mut guards = [
         Some(hold(&others[0], "a").await),
         Some(hold(&others[1], "a").await),
@@ -157,7 +133,7 @@ async fn a_majority_asks_all_members_again_at_its_deadline() {
 /// The server grants the awaited member at the last moment. The group asks for the rest once, and releases what it has.
 #[tokio::test(start_paused = true)]
 async fn a_group_keeps_no_members_after_its_deadline() {
-    let (server, network) = network::server();
+    let (server, network) = server();
     let (client, other) = (warmed_up(&server).await, warmed_up(&server).await);
     let first = hold(&other, "a").await;
     let _second = hold(&other, "b").await;
@@ -187,7 +163,7 @@ async fn a_group_does_not_wait_for_its_releases_beyond_its_deadline() {
         warmed_up(&silent).await.reentrant_lock("a"),
         warmed_up(&server).await.reentrant_lock("b"),
     ];
-    let _guard = hold(&network::client(&server).await, "b").await;
+    let _guard = hold(&client(&server).await, "b").await;
     silent.set_faults(SilentAfter(1));
     let began = Instant::now();
     let taken = GroupLock::<All>::of(locks).try_lock_for(WAIT).await;
@@ -204,13 +180,13 @@ async fn a_group_does_not_wait_for_its_releases_beyond_its_deadline() {
 #[tokio::test(start_paused = true)]
 async fn a_silent_server_does_not_prolong_the_time_for_which_members_are_kept() {
     let (silent, server) = (InMemoryRedis::new(), InMemoryRedis::new());
-    let client = warmed_up(&server).await;
+    let others = warmed_up(&server).await;
     let last = warmed_up(&silent).await.reentrant_lock("d");
     let mut locks = ["a", "b", "c"]
-        .map(|name| client.reentrant_lock(name))
+        .map(|name| others.reentrant_lock(name))
         .to_vec();
     locks.push(last);
-    let other = network::client(&server).await;
+    let other = client(&server).await;
     let (awaited, _refused) = (hold(&other, "b").await, hold(&other, "c").await);
     // An acquisition and a release in the first round, and an acquisition in the second one.
     silent.set_faults(SilentAfter(3));
@@ -232,7 +208,7 @@ async fn majority(members: [(u64, Duration); 3]) -> (GroupLock<Majority>, [InMem
     for (server, (delay, lease)) in servers.iter().zip(members) {
         let client = warmed_up(server).await;
         let delay = Duration::from_millis(delay);
-        server.set_faults(lossy_network::Network::slow(delay));
+        server.set_faults(Network::slow(delay));
         locks.push(client.reentrant_lock("a").with_lease(lease));
     }
     (GroupLock::<Majority>::of(locks), servers)
@@ -242,7 +218,7 @@ async fn majority(members: [(u64, Duration); 3]) -> (GroupLock<Majority>, [InMem
 async fn a_majority_whose_grants_end_too_early_is_unavailable() {
     let brief = Duration::from_millis(20);
     let (group, servers) = majority([(0, brief), (40, LEASE), (0, LEASE)]).await;
-    let _guard = hold(&network::client(&servers[2]).await, "a").await;
+    let _guard = hold(&client(&servers[2]).await, "a").await;
     let tried = group.try_lock().await;
     assert!(matches!(tried, Err(Error::Unavailable { .. })), "{tried:?}");
     // `lock` reports it as well, after `Config::outage_wait`.
@@ -267,7 +243,7 @@ async fn a_multi_lock_whose_grants_end_too_early_is_unavailable() {
             .with_lease(brief),
         warmed_up(&slow).await.reentrant_lock("b"),
     ];
-    slow.set_faults(lossy_network::Network::slow(2 * brief));
+    slow.set_faults(Network::slow(2 * brief));
     let group = GroupLock::<All>::of(locks);
     let locked = timeout(NEVER, group.lock()).await.unwrap();
     assert!(
@@ -297,8 +273,8 @@ async fn members_of_one_name_keep_the_order_of_the_caller() {
     let servers = [(); 2].map(|()| InMemoryRedis::new());
     let (mut clients, mut guards) = (Vec::new(), Vec::new());
     for server in &servers {
-        clients.push(network::client(server).await);
-        guards.push(hold(&network::client(server).await, "a").await);
+        clients.push(client(server).await);
+        guards.push(hold(&client(server).await, "a").await);
     }
     for first in [0, 1] {
         let locks = [first, 1 - first].map(|index| clients[index].reentrant_lock("a"));
@@ -318,10 +294,7 @@ async fn members_of_one_name_keep_the_order_of_the_caller() {
 #[tokio::test(start_paused = true)]
 async fn a_repeated_member_counts_once_whatever_stands_between() {
     let servers = [(); 2].map(|()| InMemoryRedis::new());
-    let (one, other) = (
-        network::client(&servers[0]).await,
-        network::client(&servers[1]).await,
-    );
+    let (one, other) = (client(&servers[0]).await, client(&servers[1]).await);
     let lock = |client: &LockClient| AnyLock::from(client.reentrant_lock("a"));
     let group = GroupLock::<All>::of([lock(&one), lock(&other), lock(&one)]);
     let guard = group.lock().await.unwrap();

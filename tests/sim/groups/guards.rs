@@ -8,10 +8,7 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 
-use crate::{
-    groups::deadlines::until,
-    support::network::{self, LEASE, SHORT},
-};
+use crate::support::{LEASE, SHORT, client, network::server, until};
 
 fn tasks() -> usize {
     Handle::current().metrics().num_alive_tasks()
@@ -19,8 +16,8 @@ fn tasks() -> usize {
 
 #[tokio::test(start_paused = true)]
 async fn a_leaked_group_leaves_no_task_behind_once_it_is_released() {
-    let (server, _) = network::server();
-    let client = network::client(&server).await;
+    let (server, _) = server();
+    let client = client(&server).await;
     let group = client.multi_lock(["a", "b"]).owned_by(&Owner::new());
     group.lock().await.unwrap().unlock().await.unwrap();
     let before = tasks();
@@ -34,8 +31,8 @@ async fn a_leaked_group_leaves_no_task_behind_once_it_is_released() {
 
 #[tokio::test(start_paused = true)]
 async fn the_token_of_a_leaked_group_is_cancelled_at_the_loss() {
-    let (server, _) = network::server();
-    let client = network::client(&server).await;
+    let (server, _) = server();
+    let client = client(&server).await;
     let group = client.multi_lock(["a", "b"]);
     let guard = group.lock().await.unwrap();
     let token = guard.cancellation_token();
@@ -56,10 +53,10 @@ fn runtime() -> Runtime {
 fn a_holder_learns_of_a_loss_although_the_runtime_of_a_member_is_blocked() {
     let (one, other) = (runtime(), runtime());
     let servers = [(); 2].map(|()| InMemoryRedis::new());
-    let client = one.block_on(network::client(&servers[0]));
-    let blocked = other.block_on(network::client(&servers[1]));
+    let running = one.block_on(client(&servers[0]));
+    let blocked = other.block_on(client(&servers[1]));
     let brief = blocked.reentrant_lock("b").with_lease(SHORT);
-    let locks = [client.reentrant_lock("a"), brief];
+    let locks = [running.reentrant_lock("a"), brief];
     let group = GroupLock::<All>::of(locks).owned_by(&Owner::new());
     let moment = Duration::from_millis(1);
     let mut locking = pin!(group.lock());

@@ -2,12 +2,16 @@
 
 use std::{sync::atomic::Ordering::Relaxed, time::Duration};
 
-use redisson_lock::{All, Error, GroupLock, Majority, Owner, Released, test_util::InMemoryRedis};
+use redisson_lock::{
+    All, Error, GroupLock, Lock, Majority, Owner, Reentrant, Released, test_util::InMemoryRedis,
+};
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::{
-    support::lossy_network::{Network, client},
-    support::network::{self, SHORT},
+use crate::support::{
+    SHORT, client,
+    lossy_network::{Network, slow_server},
+    network::server,
+    polling_client,
 };
 
 #[tokio::test(start_paused = true)]
@@ -15,7 +19,7 @@ async fn a_majority_does_not_wait_for_a_slow_member() {
     let mut locks = Vec::new();
     for delay in [0, 0, 40] {
         let server = InMemoryRedis::new();
-        let client = client(&server).await;
+        let client = polling_client(&server).await;
         server.set_faults(Network::slow(Duration::from_millis(delay)));
         locks.push(client.reentrant_lock("a"));
     }
@@ -35,14 +39,10 @@ const MOST_SCRIPTS: u64 = 30;
 #[tokio::test(start_paused = true)]
 async fn groups_in_opposite_order_need_few_scripts() {
     const TIMES: u64 = 30;
-    let (server, network) = (
-        InMemoryRedis::new(),
-        Network::slow(Duration::from_millis(1)),
-    );
-    server.set_faults(network.clone());
+    let (server, network) = slow_server(Duration::from_millis(1));
     let mut tasks = Vec::new();
     for names in [["a", "b"], ["b", "a"]] {
-        let client = client(&server).await;
+        let client = polling_client(&server).await;
         let group = GroupLock::<All>::of(names.map(|name| client.reentrant_lock(name)));
         tasks.push(tokio::spawn(async move {
             for _ in 0..TIMES {
@@ -60,7 +60,7 @@ async fn groups_in_opposite_order_need_few_scripts() {
 #[tokio::test(start_paused = true)]
 async fn a_refusal_of_several_operations_costs_none_of_them() {
     let server = InMemoryRedis::new();
-    let client = client(&server).await;
+    let client = polling_client(&server).await;
     let group = GroupLock::<All>::of(["a", "b", "c"].map(|name| client.reentrant_lock(name)));
     server.fail_next(1);
     let guard = group.lock().await.unwrap();
@@ -68,15 +68,21 @@ async fn a_refusal_of_several_operations_costs_none_of_them() {
     assert_eq!(guard.unlock().await.unwrap(), Released::Fully);
 }
 
-/// Three of five servers are down. The tasks also contend for the other two, but the error names the outage.
-#[tokio::test(start_paused = true)]
-async fn a_majority_that_cannot_be_had_is_unavailable_from_every_method() {
+/// A lock at each of five servers.
+async fn five_locks() -> (Vec<Lock<Reentrant>>, Vec<InMemoryRedis>) {
     let (mut locks, mut servers) = (Vec::new(), Vec::new());
     for _ in 0..5 {
         let server = InMemoryRedis::new();
-        locks.push(client(&server).await.reentrant_lock("a"));
+        locks.push(polling_client(&server).await.reentrant_lock("a"));
         servers.push(server);
     }
+    (locks, servers)
+}
+
+/// Three of five servers are down. The tasks also contend for the other two, but the error names the outage.
+#[tokio::test(start_paused = true)]
+async fn a_majority_that_cannot_be_had_is_unavailable_from_every_method() {
+    let (locks, servers) = five_locks().await;
     servers[..3].iter().for_each(InMemoryRedis::stop);
     let tasks = (0..4).map(|_| {
         let group = GroupLock::<Majority>::of(locks.clone()).owned_by(&Owner::new());
@@ -95,12 +101,7 @@ async fn a_majority_that_cannot_be_had_is_unavailable_from_every_method() {
 
 #[tokio::test(start_paused = true)]
 async fn a_majority_held_by_another_owner_is_busy_although_a_server_is_dead() {
-    let (mut locks, mut servers) = (Vec::new(), Vec::new());
-    for _ in 0..5 {
-        let server = InMemoryRedis::new();
-        locks.push(client(&server).await.reentrant_lock("a"));
-        servers.push(server);
-    }
+    let (locks, servers) = five_locks().await;
     let group = |owner: &Owner| GroupLock::<Majority>::of(locks.clone()).owned_by(owner);
     let guard = group(&Owner::new()).lock().await.unwrap();
     servers[0].stop();
@@ -146,9 +147,9 @@ async fn lazy_client_is_an_unavailable_member_until_its_server_starts() {
 /// Two groups of one owner have the same members in opposite orders. Each holds the operation lock that the other waits for.
 #[tokio::test(start_paused = true)]
 async fn two_groups_of_one_owner_do_not_wait_for_each_other() {
-    let (server, network) = network::server();
+    let (server, network) = server();
     network.0.delay.store(1, Relaxed);
-    let client = network::client(&server).await;
+    let client = client(&server).await;
     let owner = Owner::new();
     let group = |names: [&str; 2]| {
         let locks = names.map(|name| client.reentrant_lock(name));
@@ -167,10 +168,10 @@ async fn a_majority_is_valid_without_the_locks_that_it_has_lost() {
     let mut locks = Vec::new();
     let mut clients = Vec::new();
     for (server, lease) in servers.iter().zip([60, 30, 10]) {
-        let client = network::client(server).await;
-        let lock = client.reentrant_lock("a");
+        let member = client(server).await;
+        let lock = member.reentrant_lock("a");
         locks.push(lock.with_lease(Duration::from_secs(lease)));
-        clients.push(client);
+        clients.push(member);
     }
     let guard = GroupLock::<redisson_lock::Majority>::of(locks);
     let guard = guard.lock().await.unwrap();

@@ -1,6 +1,6 @@
 //! Locks of several members: all of them, or a majority.
 
 mod contention;
-pub mod deadlines;
+mod deadlines;
 mod guards;
 mod members;

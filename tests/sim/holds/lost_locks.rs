@@ -1,32 +1,12 @@
 //! Locks that the server takes from their holder: deleted by an operator, expired early, or granted to another owner. One arranged
 //! case per test, under a paused clock.
 
-use std::time::Duration;
-
 use redisson_lock::{
-    Config, Error, Kind, Lock, LockClient, LostReason, Owner, Released, test_util::InMemoryRedis,
+    Error, Kind, Lock, LockClient, LostReason, Owner, Released, test_util::InMemoryRedis,
 };
 use tokio::time::{Instant, sleep, timeout};
 
-const LEASE: Duration = Duration::from_secs(30);
-const SHORT: Duration = Duration::from_secs(1);
-/// The most time that an undisturbed task needs to acquire a free lock.
-const SOON: Duration = Duration::from_millis(50);
-const NEVER: Duration = Duration::from_secs(3_600);
-
-/// A client that does not poll: only messages and the ends of leases wake its waiters.
-async fn client(server: &InMemoryRedis) -> LockClient {
-    let config = Config::default().with_max_poll_interval(NEVER);
-    server.client_with(config).await.expect("the server is up")
-}
-
-fn read(client: &LockClient) -> Lock<redisson_lock::Read> {
-    client.read_write_lock("a").read().clone()
-}
-
-fn write(client: &LockClient) -> Lock<redisson_lock::Write> {
-    client.read_write_lock("a").write().clone()
-}
+use crate::support::{LEASE, SHORT, SOON, client, reader, reader_of, writer};
 
 /// The holders of the lock, without their counts.
 fn holders(server: &InMemoryRedis) -> Vec<String> {
@@ -74,10 +54,10 @@ async fn a_renewal_does_not_keep_a_lock_of_another_owner() {
     is_lost_to_another(fair, fair).await;
     let simple = |client: &LockClient| client.simple_lock("a");
     is_lost_to_another(simple, simple).await;
-    is_lost_to_another(write, write).await;
-    is_lost_to_another(write, read).await;
-    is_lost_to_another(read, write).await;
-    is_lost_to_another(read, read).await;
+    is_lost_to_another(writer, writer).await;
+    is_lost_to_another(writer, reader).await;
+    is_lost_to_another(reader, writer).await;
+    is_lost_to_another(reader, reader).await;
 }
 
 /// A reader that renewed too late keeps its field in the hash, because of other readers, but has lost its marker.
@@ -86,8 +66,8 @@ async fn a_read_hold_without_its_lease_is_not_renewed() {
     let server = InMemoryRedis::new();
     let (one, other) = (client(&server).await, client(&server).await);
     let owner = Owner::new();
-    let guard = read(&one).owned_by(&owner).lock().await.unwrap();
-    let _other = read(&other).lock().await.unwrap();
+    let guard = reader_of(&one, &owner).lock().await.unwrap();
+    let _other = reader(&other).lock().await.unwrap();
     let marker = format!("{{a}}:{}:{owner}:rwlock_timeout:1", one.id());
     assert!(server.delete(&marker), "{:?}", server.keys());
     server.advance(LEASE / 2).await;
@@ -112,8 +92,8 @@ async fn a_nested_acquisition_finds_that_the_outer_hold_is_gone() {
     outer_hold_is_lost(|client| client.reentrant_lock("a")).await;
     outer_hold_is_lost(|client| client.fenced_lock("a")).await;
     outer_hold_is_lost(|client| client.fair_lock("a")).await;
-    outer_hold_is_lost(write).await;
-    outer_hold_is_lost(read).await;
+    outer_hold_is_lost(writer).await;
+    outer_hold_is_lost(reader).await;
 }
 
 /// The releaser's lock was deleted and acquired by another client, so its release hands nothing off.

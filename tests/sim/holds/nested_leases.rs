@@ -8,7 +8,7 @@ use redisson_lock::{
 };
 use tokio::time::Instant;
 
-use crate::support::lossy_network::{Network, client};
+use crate::support::{lossy_network::Network, polling_client};
 
 /// A lock of `owner`, with a fixed lease.
 pub fn leased(client: &LockClient, owner: &Owner, lease: Duration) -> Lock<Reentrant> {
@@ -18,7 +18,7 @@ pub fn leased(client: &LockClient, owner: &Owner, lease: Duration) -> Lock<Reent
 #[tokio::test(start_paused = true)]
 async fn an_outer_lease_begins_anew_on_both_sides_when_an_inner_hold_ends() {
     let server = InMemoryRedis::new();
-    let client = client(&server).await;
+    let client = polling_client(&server).await;
     let lock = leased(&client, &Owner::new(), Duration::from_secs(3));
     let outer = lock.lock().await.unwrap();
     let before = outer.valid_until();
@@ -39,7 +39,7 @@ async fn an_outer_lease_begins_anew_on_both_sides_when_an_inner_hold_ends() {
 #[tokio::test(start_paused = true)]
 async fn the_end_of_a_long_inner_lease_does_not_shorten_the_outer_validity() {
     let server = InMemoryRedis::new();
-    let client = client(&server).await;
+    let client = polling_client(&server).await;
     let owner = Owner::new();
     let outer = leased(&client, &owner, Duration::from_secs(3))
         .lock()
@@ -68,7 +68,7 @@ async fn the_end_of_a_long_inner_lease_does_not_shorten_the_outer_validity() {
 async fn the_release_of_a_dropped_nested_acquisition_leaves_the_outer_lease() {
     let (server, network) = (InMemoryRedis::new(), Network::default());
     server.set_faults(network.clone());
-    let client = client(&server).await;
+    let client = polling_client(&server).await;
     let owner = Owner::new();
     let outer = leased(&client, &owner, Duration::from_secs(2))
         .lock()
@@ -94,7 +94,7 @@ async fn the_release_of_a_dropped_nested_acquisition_leaves_the_outer_lease() {
 async fn a_lock_unlocked_at_the_very_end_of_its_lease_is_free() {
     const DAY: Duration = Duration::from_secs(24 * 60 * 60);
     let server = InMemoryRedis::new();
-    let client = client(&server).await;
+    let client = polling_client(&server).await;
     for unlocks in [true, false] {
         let guard = leased(&client, &Owner::new(), DAY).lock().await.unwrap();
         server.advance(DAY.mul_f64(0.995)).await;
@@ -113,7 +113,7 @@ async fn a_lock_unlocked_at_the_very_end_of_its_lease_is_free() {
 #[tokio::test(start_paused = true)]
 async fn a_read_hold_replaces_an_ended_write_hold_of_its_owner() {
     let server = InMemoryRedis::new();
-    let (client, other) = (client(&server).await, client(&server).await);
+    let (client, other) = (polling_client(&server).await, polling_client(&server).await);
     let (lock, owner) = (client.read_write_lock("a"), Owner::new());
     let write = lock
         .write()

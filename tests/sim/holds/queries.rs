@@ -8,12 +8,9 @@ use redisson_lock::{
 };
 use tokio::time::{Instant, sleep};
 
-const LEASE: Duration = Duration::from_secs(30);
-const JAVA: &str = "0f8c7a52-5b1e-4f6e-9a55-0d8f6c1b2a3d:47";
+use crate::support::{LEASE, polling_client};
 
-async fn client(server: &InMemoryRedis) -> LockClient {
-    server.client().await.expect("the server is up")
-}
+const JAVA: &str = "0f8c7a52-5b1e-4f6e-9a55-0d8f6c1b2a3d:47";
 
 fn owner_of(client: &LockClient, owner: Owner) -> String {
     format!("{}:{owner}", client.id())
@@ -22,7 +19,7 @@ fn owner_of(client: &LockClient, owner: Owner) -> String {
 #[tokio::test(start_paused = true)]
 async fn holders_of_both_sides_of_a_read_write_lock_have_leases_of_their_own() {
     let server = InMemoryRedis::new();
-    let client = client(&server).await;
+    let client = polling_client(&server).await;
     let lock = client.read_write_lock("a");
     let (writer, reader) = (Owner::new(), Owner::new());
     let writing = lock.write().owned_by(&writer).lock().await.unwrap();
@@ -61,7 +58,7 @@ async fn fields_of_another_program_are_not_holders() {
     for words in [["a", "colour", "red"], ["a", &odd, "1"], ["a", JAVA, "2"]] {
         raw.send("HSET", &words).await.unwrap();
     }
-    let lock = client(&server).await.reentrant_lock("a");
+    let lock = polling_client(&server).await.reentrant_lock("a");
     let holders = lock.holders().await.unwrap();
     assert_eq!(holders.len(), 2, "{holders:?}");
     let java = holders
@@ -69,9 +66,13 @@ async fn fields_of_another_program_are_not_holders() {
         .find(|holder| *holder.owner == *JAVA)
         .unwrap();
     assert_eq!((java.holds, java.remaining_lease), (2, None));
-    let wrong = client(&server).await.simple_lock("a").holders().await;
+    let wrong = polling_client(&server)
+        .await
+        .simple_lock("a")
+        .holders()
+        .await;
     assert!(matches!(wrong, Err(Error::WrongKind { .. })), "{wrong:?}");
-    let text = client(&server).await.simple_lock("b");
+    let text = polling_client(&server).await.simple_lock("b");
     server.set("b", "worker 7\nof 9");
     assert_eq!(&*text.holders().await.unwrap()[0].owner, "worker 7?of 9");
 }
@@ -79,7 +80,7 @@ async fn fields_of_another_program_are_not_holders() {
 #[tokio::test(start_paused = true)]
 async fn waiters_of_a_fair_lock_are_listed_in_the_order_of_the_queue() {
     let server = InMemoryRedis::new();
-    let (one, other) = (client(&server).await, client(&server).await);
+    let (one, other) = (polling_client(&server).await, polling_client(&server).await);
     let lock = one.fair_lock("a");
     assert_eq!(lock.waiters().await, Ok(Vec::new()));
     let guard = lock.lock().await.unwrap();
@@ -124,7 +125,7 @@ async fn waiters_of_a_fair_lock_are_listed_in_the_order_of_the_queue() {
 #[tokio::test(start_paused = true)]
 async fn a_ping_is_answered_by_a_server_that_lives_and_by_no_other() {
     let server = InMemoryRedis::new();
-    let client = client(&server).await;
+    let client = polling_client(&server).await;
     assert!(client.ping().await.unwrap() < Duration::from_secs(1));
     server.stop();
     let began = Instant::now();
@@ -141,7 +142,7 @@ async fn a_ping_is_answered_by_a_server_that_lives_and_by_no_other() {
 #[tokio::test(start_paused = true)]
 async fn a_lock_without_its_kind_is_the_same_lock() {
     let server = InMemoryRedis::new();
-    let (one, other) = (client(&server).await, client(&server).await);
+    let (one, other) = (polling_client(&server).await, polling_client(&server).await);
     let locks: Vec<DynLock> = vec![
         one.reentrant_lock("reentrant").into_dyn(),
         one.fair_lock("fair").into_dyn(),

@@ -5,7 +5,7 @@ use std::{sync::atomic::Ordering::Relaxed, time::Duration};
 use redisson_lock::{Config, Error, Owner, Released, test_util::InMemoryRedis};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use crate::support::network::{LEASE, NEVER, SHORT, SOON, client, server};
+use crate::support::{LEASE, NEVER, SHORT, SOON, client, network::server};
 
 /// A lock is forced open after the server granted a nested hold, and before the task handles the answer.
 #[tokio::test(start_paused = true)]

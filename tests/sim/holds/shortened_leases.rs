@@ -1,19 +1,9 @@
 //! Leases that end early: what waiters learn, and what a later hold keeps. Under a paused clock.
 
-use std::time::Duration;
-
-use redisson_lock::{Config, Kind, Lock, LockClient, Owner, Released, test_util::InMemoryRedis};
+use redisson_lock::{Kind, Lock, LockClient, Owner, Released, test_util::InMemoryRedis};
 use tokio::time::Instant;
 
-const SHORT: Duration = Duration::from_secs(1);
-/// The most time that an undisturbed waiter needs to acquire a free lock.
-const SOON: Duration = Duration::from_millis(50);
-
-/// A client that does not poll: only messages and the ends of leases wake its waiters.
-async fn client(server: &InMemoryRedis) -> LockClient {
-    let config = Config::default().with_max_poll_interval(Duration::from_secs(3_600));
-    server.client_with(config).await.expect("the server is up")
-}
+use crate::support::{SHORT, SOON, client, writer};
 
 /// A hold with the watchdog's lease ends inside one with a short lease. The waiter knows the long lease, but enters when the short
 /// one ends.
@@ -39,7 +29,7 @@ async fn a_waiter_enters_when_the_lease_that_a_release_shortened_is_over() {
     enters_when_the_outer_lease_is_over(|client| client.reentrant_lock("a")).await;
     enters_when_the_outer_lease_is_over(|client| client.fenced_lock("a")).await;
     enters_when_the_outer_lease_is_over(|client| client.fair_lock("a")).await;
-    enters_when_the_outer_lease_is_over(|client| client.read_write_lock("a").write().clone()).await;
+    enters_when_the_outer_lease_is_over(writer).await;
 }
 
 /// The client counts a hold as ended before the server does, so it still sends the release. That release must not end a later

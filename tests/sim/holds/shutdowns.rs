@@ -7,7 +7,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::{
     holds::nested_leases::leased,
-    support::lossy_network::{Network, client},
+    support::{lossy_network::slow_server, polling_client},
 };
 
 /// The names and counts of the holds that a shutdown reports.
@@ -19,7 +19,7 @@ fn left(report: &ShutdownReport) -> Vec<(&str, u32)> {
 #[tokio::test(start_paused = true)]
 async fn a_shutdown_reports_the_holds_that_it_leaves() {
     let server = InMemoryRedis::new();
-    let client = client(&server).await;
+    let client = polling_client(&server).await;
     client.reentrant_lock("a").lock().await.unwrap().leak();
     server.stop();
     let report = client.shutdown().await;
@@ -29,7 +29,7 @@ async fn a_shutdown_reports_the_holds_that_it_leaves() {
 #[tokio::test(start_paused = true)]
 async fn a_shutdown_reports_a_release_that_was_refused() {
     let server = InMemoryRedis::new();
-    let client = client(&server).await;
+    let client = polling_client(&server).await;
     let guard = client.reentrant_lock("a").lock().await.unwrap();
     server.fail_next(1);
     assert!(matches!(guard.unlock().await, Err(Error::Redis { .. })));
@@ -40,7 +40,7 @@ async fn a_shutdown_reports_a_release_that_was_refused() {
 #[tokio::test(start_paused = true)]
 async fn a_shutdown_does_not_report_a_hold_released_after_a_refused_unlock() {
     let server = InMemoryRedis::new();
-    let client = client(&server).await;
+    let client = polling_client(&server).await;
     let lock = client.reentrant_lock("a").owned_by(&Owner::new());
     let outer = lock.lock().await.unwrap();
     let inner = lock.lock().await.unwrap();
@@ -52,12 +52,8 @@ async fn a_shutdown_does_not_report_a_hold_released_after_a_refused_unlock() {
 
 #[tokio::test(start_paused = true)]
 async fn a_shutdown_waits_for_the_releases_of_dropped_guards() {
-    let (server, network) = (
-        InMemoryRedis::new(),
-        Network::slow(Duration::from_millis(5)),
-    );
-    server.set_faults(network);
-    let client = client(&server).await;
+    let (server, _) = slow_server(Duration::from_millis(5));
+    let client = polling_client(&server).await;
     drop(client.reentrant_lock("a").lock().await.unwrap());
     assert!(client.shutdown().await.unreleased.is_empty());
     assert!(server.holders("a").is_empty());
@@ -66,7 +62,7 @@ async fn a_shutdown_waits_for_the_releases_of_dropped_guards() {
 #[tokio::test(start_paused = true)]
 async fn a_shutdown_that_releases_leaves_nothing() {
     let server = InMemoryRedis::new();
-    let (client, other) = (client(&server).await, client(&server).await);
+    let (client, other) = (polling_client(&server).await, polling_client(&server).await);
     let guard = client.reentrant_lock("a").lock().await.unwrap();
     client.fair_lock("b").lock().await.unwrap().leak();
     client
@@ -91,7 +87,7 @@ async fn a_shutdown_that_releases_leaves_nothing() {
 #[tokio::test(start_paused = true)]
 async fn a_shutdown_does_not_report_an_expired_hold() {
     let server = InMemoryRedis::new();
-    let client = client(&server).await;
+    let client = polling_client(&server).await;
     let guard = leased(&client, &Owner::new(), Duration::from_secs(5))
         .lock()
         .await

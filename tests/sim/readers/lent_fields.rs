@@ -1,99 +1,20 @@
 //! Readers that share a hold. The *lender* is the owner whose field the hold has on the server; a *joined* reader uses that field.
 //! One arranged case per test, under a paused clock.
 
-use std::{
-    future::Future,
-    pin::Pin,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
-    },
-    time::Duration,
+use std::{sync::atomic::Ordering::Relaxed, time::Duration};
+
+use redisson_lock::{Config, Error, LockClient, Owner, Released};
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::support::{
+    LEASE, NEVER, OPEN, SHORT, client, hold_counts, network::server, reader, reader_of, started,
+    writer_of,
 };
 
-use redisson_lock::{
-    Config, Error, Lock, LockClient, Owner, Read, Released, Write,
-    test_util::{
-        InMemoryRedis,
-        simulation::{Fate, Faults},
-    },
-};
-use tokio::{
-    task::yield_now,
-    time::{Instant, sleep, timeout},
-};
-
-/// The hand-off window, in which readers may join.
-const OPEN: Duration = Duration::from_millis(2);
-const SHORT: Duration = Duration::from_secs(1);
-const LEASE: Duration = Duration::from_secs(30);
-
-#[derive(Clone, Default)]
-struct Network(Arc<Weather>);
-
-#[derive(Default)]
-struct Weather {
-    delay: AtomicU64,
-    late: AtomicBool,
-    sent: AtomicU64,
-}
-
-impl Faults for Network {
-    fn sending(&mut self, _connection: u64, command: &'static str) -> Fate {
-        self.0
-            .sent
-            .fetch_add(command.starts_with("EVAL").into(), Relaxed);
-        Fate {
-            delay: Duration::from_millis(self.0.delay.load(Relaxed)),
-            ending: None,
-        }
-    }
-
-    fn answering(&mut self, _connection: u64) -> Duration {
-        let extra = if self.0.late.swap(false, Relaxed) {
-            100
-        } else {
-            0
-        };
-        Duration::from_millis(self.0.delay.load(Relaxed) + extra)
-    }
-}
-
-fn server() -> (InMemoryRedis, Network) {
-    let (server, network) = (InMemoryRedis::new(), Network::default());
-    server.set_faults(network.clone());
-    (server, network)
-}
-
-async fn client(server: &InMemoryRedis) -> LockClient {
-    let config = Config::default().with_max_poll_interval(Duration::from_secs(3_600));
-    server.client_with(config).await.expect("the server is up")
-}
-
-fn reader_of(client: &LockClient, owner: &Owner) -> Lock<Read> {
-    client.read_write_lock("a").read().clone().owned_by(owner)
-}
-
-fn writer_of(client: &LockClient, owner: &Owner) -> Lock<Write> {
-    client.read_write_lock("a").write().clone().owned_by(owner)
-}
-
-fn reader(client: &LockClient) -> Lock<Read> {
-    reader_of(client, &Owner::new())
-}
-
-fn counted(server: &InMemoryRedis) -> Vec<u64> {
-    let holders = server.holders("a").into_iter();
-    holders.map(|(_, count)| count).collect()
-}
-
-/// Polls `future` once.
-async fn begun<F: Future + ?Sized>(future: &mut Pin<Box<F>>) {
-    tokio::select! {
-        biased;
-        _ = future => panic!("it has ended"),
-        () = yield_now() => {}
-    }
+/// Acquires and releases a read lock.
+async fn reads_once(client: &LockClient) {
+    let guard = reader(client).lock().await.unwrap();
+    guard.unlock().await.unwrap();
 }
 
 /// A joined reader releases its outer hold while its nested acquisition under the lent field is under way, and then acquires a
@@ -106,8 +27,8 @@ async fn owner_that_reads_by_two_tenures_is_known_to_read() {
     let lock = reader_of(&client, &owner);
     let _lender = reader(&client).lock().await.unwrap();
     let outer = lock.lock().await.unwrap();
-    assert_eq!(counted(&server), [1]);
-    network.0.late.store(true, Relaxed);
+    assert_eq!(hold_counts(&server), [1]);
+    network.0.late_answer.store(1, Relaxed);
     let mut nested = Box::pin(lock.lock());
     assert!(timeout(2 * OPEN, &mut nested).await.is_err());
     assert_eq!(outer.unlock().await, Ok(Released::Fully));
@@ -134,13 +55,7 @@ async fn owner_that_reads_by_two_tenures_is_known_to_read() {
 async fn reader_that_times_out_delays_no_other_reader() {
     let (server, network) = server();
     let client = client(&server).await;
-    reader(&client)
-        .lock()
-        .await
-        .unwrap()
-        .unlock()
-        .await
-        .unwrap();
+    reads_once(&client).await;
     network.0.delay.store(5, Relaxed);
     let began = Instant::now();
     let (asks, waits, impatient) = (reader(&client), reader(&client), reader(&client));
@@ -168,7 +83,7 @@ async fn lender_that_is_not_polled_holds_no_other_reader_up() {
     sleep(OPEN).await;
     let mut stuck = Box::pin(lender.lock());
     network.0.delay.store(1, Relaxed);
-    begun(&mut stuck).await;
+    started(&mut stuck).await;
     let unlocked = other.unlock().await;
     assert_eq!(unlocked, Ok(Released::Fully));
 }
@@ -186,7 +101,7 @@ async fn joined_reader_that_is_not_polled_does_not_stop_the_lender() {
     sleep(OPEN).await;
     let mut stuck = Box::pin(joined.lock());
     network.0.delay.store(1, Relaxed);
-    begun(&mut stuck).await;
+    started(&mut stuck).await;
     let again = timeout(2 * LEASE, lender.try_lock()).await;
     assert!(matches!(again, Ok(Ok(Some(_)))));
 }
@@ -203,7 +118,7 @@ async fn unlock_that_is_not_polled_does_not_stop_the_lender() {
     sleep(OPEN).await;
     let mut stuck = Box::pin(joined.unlock());
     network.0.delay.store(1, Relaxed);
-    begun(&mut stuck).await;
+    started(&mut stuck).await;
     let again = timeout(2 * LEASE, lender.try_lock()).await;
     assert!(matches!(again, Ok(Ok(Some(_)))));
 }
@@ -301,7 +216,7 @@ async fn owners_that_share_a_field_share_its_hold_limit() {
 async fn no_reader_joins_a_hold_that_is_being_verified() {
     let (server, network) = server();
     let config = Config::default()
-        .with_max_poll_interval(Duration::from_secs(3_600))
+        .with_max_poll_interval(NEVER)
         .with_local_hand_off(SHORT);
     let client = server.client_with(config).await.unwrap();
     let _first = reader(&client).lock().await.unwrap();
@@ -327,17 +242,11 @@ async fn unlock_that_has_begun_ends_the_renewals() {
     let (server, _) = server();
     let client = client(&server).await;
     let last = reader(&client).lock().await.unwrap();
-    reader(&client)
-        .lock()
-        .await
-        .unwrap()
-        .unlock()
-        .await
-        .unwrap();
+    reads_once(&client).await;
     let mut stuck = Box::pin(last.unlock());
     assert!(futures_util::poll!(&mut stuck).is_pending());
     sleep(4 * LEASE).await;
-    assert_eq!(counted(&server), [0_u64; 0], "the hold is renewed");
+    assert_eq!(hold_counts(&server), [0_u64; 0], "the hold is renewed");
 }
 
 #[tokio::test(start_paused = true)]
@@ -345,13 +254,7 @@ async fn unlock_that_has_begun_comes_before_the_shutdown() {
     let (server, _) = server();
     let client = client(&server).await;
     let last = reader(&client).lock().await.unwrap();
-    reader(&client)
-        .lock()
-        .await
-        .unwrap()
-        .unlock()
-        .await
-        .unwrap();
+    reads_once(&client).await;
     let (unlocked, _) = tokio::join!(last.unlock(), client.shutdown());
     assert_eq!(unlocked, Ok(Released::Fully));
 }
@@ -363,13 +266,7 @@ async fn writer_behind_its_own_unlock_is_not_refused() {
     let client = client(&server).await;
     let owner = Owner::new();
     let last = reader_of(&client, &owner).lock().await.unwrap();
-    reader(&client)
-        .lock()
-        .await
-        .unwrap()
-        .unlock()
-        .await
-        .unwrap();
+    reads_once(&client).await;
     let upgrade = writer_of(&client, &owner);
     let (_, writes) = tokio::join!(last.unlock(), upgrade.lock());
     assert!(writes.is_ok());
@@ -390,7 +287,7 @@ async fn unshared_reader_can_upgrade_and_is_not_renewed_during_its_unlock() {
     let mut stuck = Box::pin(last.unlock());
     let _ = futures_util::poll!(&mut stuck);
     sleep(4 * LEASE).await;
-    assert_eq!(counted(&server), [0_u64; 0], "the hold is renewed");
+    assert_eq!(hold_counts(&server), [0_u64; 0], "the hold is renewed");
     drop(stuck);
     let last = reader(&client).lock().await.unwrap();
     let (unlocked, _) = tokio::join!(last.unlock(), client.shutdown());

@@ -1,47 +1,18 @@
 //! Readers of one client that share a hold. One arranged case per test, under a paused clock.
 
-use std::{future::Future, pin::Pin, time::Duration};
+use std::time::Duration;
 
 use redisson_lock::{
-    Config, Durability, Error, Lock, LockClient, LostReason, Owner, Read, Released, Write,
-    test_util::InMemoryRedis,
+    Config, Durability, Error, LostReason, Owner, Released, test_util::InMemoryRedis,
 };
 use tokio::{
-    task::{JoinSet, yield_now},
+    task::JoinSet,
     time::{Instant, sleep, timeout},
 };
 
-/// The hand-off window, in which readers may join.
-const OPEN: Duration = Duration::from_millis(2);
-const SOON: Duration = Duration::from_millis(50);
-const LEASE: Duration = Duration::from_secs(30);
-
-async fn client(server: &InMemoryRedis) -> LockClient {
-    let config = Config::default().with_max_poll_interval(Duration::from_secs(3_600));
-    server.client_with(config).await.expect("the server is up")
-}
-
-/// A read lock with an owner of its own.
-fn reader(client: &LockClient) -> Lock<Read> {
-    let lock = client.read_write_lock("a");
-    lock.read().clone().owned_by(&Owner::new())
-}
-
-fn writer(client: &LockClient) -> Lock<Write> {
-    let lock = client.read_write_lock("a");
-    lock.write().clone().owned_by(&Owner::new())
-}
-
-/// The hold count of each field on the server.
-fn counted(server: &InMemoryRedis) -> Vec<u64> {
-    let holders = server.holders("a").into_iter();
-    holders.map(|(_, count)| count).collect()
-}
-
-/// Asserts that `future` waits.
-async fn waits<F: Future + ?Sized>(future: &mut Pin<Box<F>>) {
-    assert!(timeout(SOON, future).await.is_err(), "it has ended");
-}
+use crate::support::{
+    LEASE, OPEN, SOON, client, hold_counts, parked, reader, started, writer, writer_of,
+};
 
 #[tokio::test(start_paused = true)]
 async fn server_hears_of_the_first_reader_and_of_the_last() {
@@ -50,17 +21,17 @@ async fn server_hears_of_the_first_reader_and_of_the_last() {
     let first = reader(&client).lock().await.unwrap();
     let second = reader(&client).lock().await.unwrap();
     let third = reader(&client).try_lock().await.unwrap().expect("it reads");
-    assert_eq!(counted(&server), [1]);
+    assert_eq!(hold_counts(&server), [1]);
     assert_eq!(client.holds().len(), 3, "each reader has a hold of its own");
     assert_ne!(first.owner(), second.owner());
     assert_eq!(first.unlock().await, Ok(Released::Fully));
     drop(third);
     sleep(SOON).await;
-    assert_eq!(counted(&server), [1], "one reader is left");
+    assert_eq!(hold_counts(&server), [1], "one reader is left");
     assert!(!second.is_lost());
     assert_eq!(second.unlock().await, Ok(Released::Fully));
     assert_eq!(
-        counted(&server),
+        hold_counts(&server),
         [0_u64; 0],
         "the unlock returned before the server released"
     );
@@ -77,10 +48,10 @@ async fn readers_that_come_together_ask_once() {
         readers.spawn(async move { lock.lock().await.expect("it reads") });
     }
     let guards = readers.join_all().await;
-    assert_eq!(counted(&server), [1]);
+    assert_eq!(hold_counts(&server), [1]);
     drop(guards);
     sleep(SOON).await;
-    assert_eq!(counted(&server), [0_u64; 0]);
+    assert_eq!(hold_counts(&server), [0_u64; 0]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -90,12 +61,12 @@ async fn readers_that_come_later_ask_the_server() {
     let _first = reader(&client).lock().await.unwrap();
     sleep(OPEN).await;
     let _second = reader(&client).lock().await.unwrap();
-    assert_eq!(counted(&server), [1, 1]);
+    assert_eq!(hold_counts(&server), [1, 1]);
     let zero = Config::default().with_local_hand_off(Duration::ZERO);
     let strict = server.client_with(zero).await.unwrap();
     let _third = reader(&strict).lock().await.unwrap();
     let _fourth = reader(&strict).lock().await.unwrap();
-    assert_eq!(counted(&server), [1, 1, 1, 1]);
+    assert_eq!(hold_counts(&server), [1, 1, 1, 1]);
 }
 
 /// A reader asks the server for a second hold of its owner, for a fixed lease, and for a stricter durability.
@@ -107,13 +78,13 @@ async fn readers_do_not_share_nested_fixed_or_more_durable_holds() {
     let _outer = first.lock().await.unwrap();
     let inner = first.lock().await.unwrap();
     assert_eq!(
-        counted(&server),
+        hold_counts(&server),
         [2],
         "the server does not know the nested hold"
     );
     assert_eq!(inner.unlock().await, Ok(Released::StillHeld { holds: 1 }));
     let _fixed = reader(&client).with_lease(LEASE).lock().await.unwrap();
-    assert_eq!(counted(&server), [1, 1]);
+    assert_eq!(hold_counts(&server), [1, 1]);
     let durable = reader(&client).with_durability(Durability::Replicas(1));
     let refused = durable.lock().await;
     assert!(
@@ -129,14 +100,10 @@ async fn hold_whose_release_is_under_way_is_not_joined() {
     let client = client(&server).await;
     let first = reader(&client).lock().await.unwrap();
     let mut leaving = Box::pin(first.unlock());
-    tokio::select! {
-        biased;
-        _ = &mut leaving => panic!("an answer without a delay"),
-        () = yield_now() => {}
-    }
+    started(&mut leaving).await;
     let second = reader(&client).lock().await.unwrap();
     assert_eq!(leaving.await, Ok(Released::Fully));
-    assert_eq!(counted(&server), [1], "the second reader has no hold");
+    assert_eq!(hold_counts(&server), [1], "the second reader has no hold");
     assert_eq!(second.unlock().await, Ok(Released::Fully));
 }
 
@@ -151,7 +118,7 @@ async fn reader_beside_a_writer_of_its_own_is_not_joined() {
     assert!(reader(&client).try_lock().await.unwrap().is_none());
     writing.unlock().await.unwrap();
     let other = reader(&client).try_lock().await.unwrap().expect("it reads");
-    assert_eq!(counted(&server), [1, 1]);
+    assert_eq!(hold_counts(&server), [1, 1]);
     reading.unlock().await.unwrap();
     other.unlock().await.unwrap();
 }
@@ -172,14 +139,10 @@ async fn owner_whose_field_is_lent_comes_and_goes() {
     let again = lender.lock().await.unwrap();
     assert_eq!(lender.hold_count().await.unwrap(), 1);
     other.unlock().await.unwrap();
-    assert_eq!(counted(&server), [1]);
+    assert_eq!(hold_counts(&server), [1]);
     assert!(!again.is_lost());
     // The writer would wait for its own read hold.
-    let upgrade = client
-        .read_write_lock("a")
-        .write()
-        .clone()
-        .owned_by(&again.owner());
+    let upgrade = writer_of(&client, &again.owner());
     let refused = upgrade.lock().await;
     assert!(
         matches!(refused, Err(Error::WouldDeadlock { .. })),
@@ -195,11 +158,7 @@ async fn reader_that_has_joined_is_refused_to_write() {
     let client = client(&server).await;
     let _first = reader(&client).lock().await.unwrap();
     let joined = reader(&client).lock().await.unwrap();
-    let upgrade = client
-        .read_write_lock("a")
-        .write()
-        .clone()
-        .owned_by(&joined.owner());
+    let upgrade = writer_of(&client, &joined.owner());
     let refused = upgrade.lock().await;
     assert!(
         matches!(refused, Err(Error::WouldDeadlock { .. })),
@@ -217,9 +176,9 @@ async fn hold_that_was_joined_is_leaked_and_released_by_its_owner() {
     assert_eq!(lock.hold_count().await.unwrap(), 1);
     first.unlock().await.unwrap();
     sleep(2 * LEASE).await;
-    assert_eq!(counted(&server), [1], "the leaked hold is not renewed");
+    assert_eq!(hold_counts(&server), [1], "the leaked hold is not renewed");
     assert_eq!(lock.unlock().await, Ok(Released::Fully));
-    assert_eq!(counted(&server), [0_u64; 0]);
+    assert_eq!(hold_counts(&server), [0_u64; 0]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -277,11 +236,7 @@ async fn reader_that_asks_and_is_not_polled_holds_no_other_up() {
     let lock = reader(&client);
     let mut stuck = Box::pin(lock.lock());
     // Polled once, the future has sent its attempt.
-    tokio::select! {
-        biased;
-        _ = &mut stuck => panic!("an answer without a delay"),
-        () = yield_now() => {}
-    }
+    started(&mut stuck).await;
     let began = Instant::now();
     let guard = reader(&client).lock().await.unwrap();
     assert!(
@@ -309,13 +264,13 @@ async fn dropped_readers_leave_nothing() {
     let locks: Vec<_> = (0..8).map(|_| reader(&client)).collect();
     let mut waiting: Vec<_> = locks.iter().map(|lock| Box::pin(lock.lock())).collect();
     for reader in &mut waiting {
-        waits(reader).await;
+        parked(reader).await;
     }
     writing.unlock().await.unwrap();
     // A reader may have a grant by now, and none of them is polled.
     drop(waiting);
     sleep(SOON).await;
-    assert_eq!(counted(&server), [0_u64; 0]);
+    assert_eq!(hold_counts(&server), [0_u64; 0]);
     drop(
         writer(&client)
             .try_lock()

@@ -5,23 +5,15 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::StreamExt;
 use redisson_lock::{
-    Lock, LockClient, Owner, Read, Write,
+    Owner,
     test_util::{InMemoryRedis, simulation::Pushed},
 };
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::support::{
-    lossy_network,
-    network::{LEASE, SHORT, SOON, client},
+    LEASE, SHORT, SOON, client, lossy_network::slow_server, polling_client, reader, reader_of,
+    writer, writer_of,
 };
-
-fn read(client: &LockClient) -> Lock<Read> {
-    client.read_write_lock("a").read().clone()
-}
-
-fn write(client: &LockClient) -> Lock<Write> {
-    client.read_write_lock("a").write().clone()
-}
 
 /// A writer's field in a hash of mode `read` is no hold of this crate or of Redisson.
 #[tokio::test(start_paused = true)]
@@ -35,7 +27,7 @@ async fn a_writer_does_not_enter_beside_readers_by_a_field_that_was_left() {
     let fields = ["a", "mode", "read", &writer, "1", java, "1"];
     data.send("HSET", &fields).await.unwrap();
     data.send("PEXPIRE", &["a", "30000"]).await.unwrap();
-    let lock = write(&client).owned_by(&owner);
+    let lock = writer_of(&client, &owner);
     assert!(lock.try_lock().await.unwrap().is_none());
 }
 
@@ -45,14 +37,14 @@ async fn a_downgrade_leaves_the_lease_of_the_read_hold() {
     let server = InMemoryRedis::new();
     let (holding, waiting) = (client(&server).await, client(&server).await);
     let owner = Owner::new();
-    let writing = write(&holding).owned_by(&owner).lock().await.unwrap();
-    let reading = read(&holding).owned_by(&owner).with_lease(SHORT);
+    let writing = writer_of(&holding, &owner).lock().await.unwrap();
+    let reading = reader_of(&holding, &owner).with_lease(SHORT);
     let reading = reading.lock().await.unwrap();
     writing.unlock().await.unwrap();
     let left = server.remaining_lease("a").expect("the read hold is left");
     assert!(left <= SHORT, "{left:?}");
     let began = Instant::now();
-    let guard = timeout(LEASE, write(&waiting).lock()).await;
+    let guard = timeout(LEASE, writer(&waiting).lock()).await;
     assert!(guard.is_ok_and(|guard| guard.is_ok()));
     let took = began.elapsed();
     assert!(took < SHORT + SOON, "{took:?}");
@@ -64,9 +56,9 @@ async fn a_downgrade_leaves_the_lease_of_the_read_hold() {
 async fn a_writer_that_gives_up_lets_readers_in() {
     let server = InMemoryRedis::new();
     let (reading, writing) = (client(&server).await, client(&server).await);
-    let new_reader = || read(&reading).owned_by(&Owner::new());
+    let new_reader = || reader(&reading);
     let _reader = new_reader().lock().await.unwrap();
-    let lock = write(&writing);
+    let lock = writer(&writing);
     let writer = tokio::spawn(async move { lock.lock().await.map(drop) });
     let intent = || server.remaining_lease("{a}:write_intent");
     // Each attempt in vain makes the next intent longer.
@@ -91,10 +83,7 @@ async fn the_release_of_a_writer_is_a_message_for_all_waiters() {
     let channel = "redisson_rwlock:{a}";
     java.send("SUBSCRIBE", &[channel]).await.unwrap();
     let owner = Owner::new();
-    let (reading, writing) = (
-        read(&client).owned_by(&owner),
-        write(&client).owned_by(&owner),
-    );
+    let (reading, writing) = (reader_of(&client, &owner), writer_of(&client, &owner));
     let mut heard = async |payload: &str| {
         let message = timeout(SHORT, messages.next()).await;
         let payload = Bytes::copy_from_slice(payload.as_bytes());
@@ -118,12 +107,12 @@ async fn the_release_of_a_writer_is_a_message_for_all_waiters() {
 async fn the_release_of_a_writer_lets_all_readers_in() {
     let server = InMemoryRedis::new();
     let writing = client(&server).await;
-    let guard = write(&writing).lock().await.unwrap();
+    let guard = writer(&writing).lock().await.unwrap();
     let mut readers = Vec::new();
     for _ in 0..2 {
         let client = client(&server).await;
         for _ in 0..3 {
-            let lock = read(&client).owned_by(&Owner::new());
+            let lock = reader(&client);
             readers.push(tokio::spawn(async move {
                 let guard = lock.lock().await.expect("a read hold");
                 (Instant::now(), guard)
@@ -149,15 +138,8 @@ async fn the_release_of_a_writer_lets_all_readers_in() {
 /// Readers of another client overlap, so that the lock is never free.
 #[tokio::test(start_paused = true)]
 async fn a_writer_enters_between_readers_that_overlap() {
-    let (server, network) = (
-        InMemoryRedis::new(),
-        lossy_network::Network::slow(Duration::from_millis(1)),
-    );
-    server.set_faults(network);
-    let (reading, writing) = (
-        lossy_network::client(&server).await,
-        lossy_network::client(&server).await,
-    );
+    let (server, _) = slow_server(Duration::from_millis(1));
+    let (reading, writing) = (polling_client(&server).await, polling_client(&server).await);
     for reader in 0..4 {
         let lock = reading.read_write_lock("a");
         tokio::spawn(async move {

@@ -9,12 +9,9 @@ use std::{
     time::Duration,
 };
 
-use redisson_lock::{
-    LockClient,
-    test_util::{
-        InMemoryRedis,
-        simulation::{Delivering, Ending, Executed, Fate, Faults},
-    },
+use redisson_lock::test_util::{
+    InMemoryRedis,
+    simulation::{Delivering, Ending, Executed, Fate, Faults},
 };
 
 #[derive(Clone, Default)]
@@ -89,6 +86,9 @@ impl Faults for Network {
     }
 }
 
-pub async fn client(server: &InMemoryRedis) -> LockClient {
-    server.client().await.expect("the server is up")
+/// A server behind a network that delays commands and messages.
+pub fn slow_server(delay: Duration) -> (InMemoryRedis, Network) {
+    let (server, network) = (InMemoryRedis::new(), Network::slow(delay));
+    server.set_faults(network.clone());
+    (server, network)
 }

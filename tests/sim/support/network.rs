@@ -1,7 +1,6 @@
-//! A network with a switch for each fault, and the clients and waiters that its tests share.
+//! A network with a switch for each fault.
 
 use std::{
-    pin::Pin,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed},
@@ -10,19 +9,12 @@ use std::{
 };
 
 use redisson_lock::{
-    Config, Guard, Lock, LockClient, Owner, Reentrant,
+    Guard, Reentrant,
     test_util::{
         InMemoryRedis,
         simulation::{Delivering, Ending, Executed, Fate, Faults, Frame},
     },
 };
-use tokio::time::{Instant, timeout};
-
-pub const LEASE: Duration = Duration::from_secs(30);
-pub const SHORT: Duration = Duration::from_secs(1);
-/// The most time that an undisturbed task needs to acquire a free lock.
-pub const SOON: Duration = Duration::from_millis(50);
-pub const NEVER: Duration = Duration::from_secs(3_600);
 
 #[derive(Clone, Default)]
 pub struct Network(pub Arc<Switches>);
@@ -150,30 +142,4 @@ pub fn server() -> (InMemoryRedis, Network) {
     let (server, network) = (InMemoryRedis::new(), Network::default());
     server.set_faults(network.clone());
     (server, network)
-}
-
-/// A client that does not poll: only messages and the ends of leases wake its waiters.
-pub async fn client(server: &InMemoryRedis) -> LockClient {
-    let config = Config::default().with_max_poll_interval(NEVER);
-    server.client_with(config).await.expect("the server is up")
-}
-
-/// Polls `future` until it waits for the server or for a wake-up, but not until its next poll of the server.
-pub async fn parked<F: Future + ?Sized>(future: &mut Pin<Box<F>>) {
-    let soon = Duration::from_millis(10);
-    assert!(timeout(soon, future).await.is_err(), "it has ended");
-}
-
-/// A lock per task of the client, each with an owner of its own.
-pub fn of_each<const N: usize>(client: &LockClient) -> [Lock<Reentrant>; N] {
-    [(); N].map(|()| client.reentrant_lock("a").owned_by(&Owner::new()))
-}
-
-/// A task that acquires the lock, and returns the time and the guard.
-pub fn waiter(client: &LockClient) -> tokio::task::JoinHandle<(Instant, Guard<Reentrant>)> {
-    let lock = client.reentrant_lock("a").owned_by(&Owner::new());
-    tokio::spawn(async move {
-        let guard = lock.lock().await.expect("the lock is had");
-        (Instant::now(), guard)
-    })
 }

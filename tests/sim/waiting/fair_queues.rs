@@ -13,16 +13,15 @@ use redisson_lock::{
     Config, LockClient, Owner,
     test_util::{
         InMemoryRedis,
-        simulation::{Delivering, Ending, Fate, Faults, Frame, RawConnection},
+        simulation::{Delivering, Fate, Faults, Frame, RawConnection},
     },
 };
 use tokio::time::{Instant, sleep, timeout};
 
+use crate::support::{NEVER, SOON, lossy_network::Network};
+
 const QUEUE: &str = "redisson_lock_queue:{a}";
 const PLACES: &str = "redisson_lock_timeout:{a}";
-/// The most time that a task needs to acquire a free lock.
-const SOON: Duration = Duration::from_millis(50);
-const NEVER: Duration = Duration::from_secs(3_600);
 
 /// The data of a fair lock `a`, as another process writes and reads it.
 struct Data(RawConnection);
@@ -203,28 +202,12 @@ async fn a_newcomer_wakes_the_head_of_a_queue_for_a_free_lock() {
     drop(guard);
 }
 
-/// A network that loses the answers to the next n scripts, with their connections.
-#[derive(Clone, Default)]
-struct Lossy(Arc<AtomicU32>);
-
-impl Faults for Lossy {
-    fn sending(&mut self, _connection: u64, command: &'static str) -> Fate {
-        let left = |lost: u32| lost.checked_sub(1);
-        let loses =
-            command.starts_with("EVAL") && self.0.fetch_update(Relaxed, Relaxed, left).is_ok();
-        Fate {
-            ending: loses.then_some(Ending::Unanswered),
-            ..Fate::default()
-        }
-    }
-}
-
 /// Each attempt of a waiter adds the time since its previous attempt to its place. The server may have added it already for an
 /// attempt whose answer was lost.
 #[tokio::test(start_paused = true)]
 async fn a_lost_answer_does_not_prolong_a_place() {
     let server = InMemoryRedis::new();
-    let network = Lossy::default();
+    let network = Network::default();
     server.set_faults(network.clone());
     let max_poll_interval = Duration::from_secs(10);
     let waiting = client(&server, max_poll_interval).await;
@@ -238,9 +221,9 @@ async fn a_lost_answer_does_not_prolong_a_place() {
     sleep(max_poll_interval / 2).await;
     let before = data.place_left(&field).await.expect("a place");
     for _ in 0..5 {
-        network.0.store(1, Relaxed);
+        network.lost.store(1, Relaxed);
         sleep(max_poll_interval).await;
-        assert_eq!(network.0.load(Relaxed), 0, "no answer was dropped");
+        assert_eq!(network.lost.load(Relaxed), 0, "no answer was dropped");
     }
     let after = data.place_left(&field).await.expect("a place");
     let allowed = max_poll_interval.as_millis() as i64 / 2;

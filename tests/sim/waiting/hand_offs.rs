@@ -2,12 +2,12 @@
 
 use std::{sync::atomic::Ordering::Relaxed, time::Duration};
 
-use redisson_lock::{Config, Error, Owner, Released, test_util::InMemoryRedis};
+use redisson_lock::{Config, Error, Owner, Released};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::support::{
-    lossy_network::Network,
-    network::{LEASE, NEVER, SHORT, SOON, client, of_each, parked, server, waiter},
+    LEASE, NEVER, SHORT, SOON, client, lossy_network::slow_server, network::server, of_each,
+    parked, polling_client, waiter,
 };
 
 /// A task accepts a hand-off and is not polled. The lock goes to the next waiter, and in the end to the server.
@@ -294,12 +294,8 @@ async fn outage_ends_all_waits_of_the_local_queue() {
 
 #[tokio::test(start_paused = true)]
 async fn a_try_comes_after_the_release_of_a_guard_that_was_dropped() {
-    let (server, network) = (
-        InMemoryRedis::new(),
-        Network::slow(Duration::from_millis(5)),
-    );
-    server.set_faults(network);
-    let client = client(&server).await;
+    let (server, _) = slow_server(Duration::from_millis(5));
+    let client = polling_client(&server).await;
     let lock = |owner: &Owner| client.reentrant_lock("a").owned_by(owner);
     let (one, other) = (Owner::new(), Owner::new());
     drop(lock(&one).lock().await.unwrap());

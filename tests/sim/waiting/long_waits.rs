@@ -5,7 +5,7 @@ use std::time::Duration;
 use redisson_lock::{Config, LockClient, Owner, test_util::InMemoryRedis};
 use tokio::time::sleep;
 
-use crate::support::{log_lines::LogLines, lossy_network::client};
+use crate::support::{log_lines::LogLines, polling_client};
 
 fn owner_of(client: &LockClient, owner: Owner) -> String {
     format!("{}:{owner}", client.id())
@@ -23,7 +23,7 @@ async fn slow(server: &InMemoryRedis, slow_wait: u64) -> LockClient {
 async fn a_slow_wait_is_logged_with_the_holder_each_time_it_has_doubled() {
     let (lines, _kept) = LogLines::record(tracing::Level::WARN);
     let server = InMemoryRedis::new();
-    let (holder, waiter) = (client(&server).await, slow(&server, 2).await);
+    let (holder, waiter) = (polling_client(&server).await, slow(&server, 2).await);
     let owner = Owner::new();
     let guard = holder
         .reentrant_lock("a")
@@ -92,7 +92,7 @@ async fn a_slow_wait_for_a_lock_of_the_same_client_names_its_holder() {
 async fn waits_are_not_logged_unless_that_is_asked_for() {
     let (lines, _kept) = LogLines::record(tracing::Level::WARN);
     let server = InMemoryRedis::new();
-    let (holder, waiter) = (client(&server).await, client(&server).await);
+    let (holder, waiter) = (polling_client(&server).await, polling_client(&server).await);
     let guard = holder.reentrant_lock("a").lock().await.unwrap();
     let lock = waiter.reentrant_lock("a");
     let task = tokio::spawn(async move { lock.lock().await?.unlock().await });
@@ -107,7 +107,7 @@ async fn waits_are_not_logged_unless_that_is_asked_for() {
 async fn a_task_that_waits_for_its_own_child_is_logged_once() {
     let (lines, _kept) = LogLines::record(tracing::Level::WARN);
     let server = InMemoryRedis::new();
-    let client = client(&server).await;
+    let client = polling_client(&server).await;
     let lock = client.reentrant_lock("a");
     let owner = Owner::new();
     let guard = lock.owned_by(&owner).lock().await.unwrap();
@@ -135,7 +135,7 @@ async fn an_ordinary_wait_is_not_reported_as_a_deadlock() {
         .await
         .unwrap();
     let quiet = server.client_with(with(None)).await.unwrap();
-    let other = client(&server).await;
+    let other = polling_client(&server).await;
     let guards = [
         other.reentrant_lock("a").lock().await.unwrap(),
         quiet.reentrant_lock("b").lock().await.unwrap(),

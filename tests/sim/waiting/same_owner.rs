@@ -7,14 +7,14 @@ use tokio::time::{Instant, sleep};
 
 use crate::{
     holds::nested_leases::leased,
-    support::lossy_network::{Network, client},
+    support::{lossy_network::Network, polling_client},
 };
 
 /// Two branches of one task wait for the same lock. When one acquires it, the other enters by re-entry.
 #[tokio::test(start_paused = true)]
 async fn waiters_of_one_owner_enter_together() {
     let server = InMemoryRedis::new();
-    let (holding, waiting) = (client(&server).await, client(&server).await);
+    let (holding, waiting) = (polling_client(&server).await, polling_client(&server).await);
     let (held, owner) = (holding.fair_lock("b").lock().await.unwrap(), Owner::new());
     let guard = leased(&holding, &Owner::new(), Duration::from_secs(60))
         .lock()
@@ -47,7 +47,7 @@ async fn waiters_of_one_owner_enter_together() {
 async fn try_lock_lets_waiters_of_its_owner_enter() {
     let (server, network) = (InMemoryRedis::new(), Network::default());
     server.set_faults(network);
-    let (holding, waiting) = (client(&server).await, client(&server).await);
+    let (holding, waiting) = (polling_client(&server).await, polling_client(&server).await);
     let guard = holding.reentrant_lock("a").lock().await.unwrap();
     let lock = waiting.reentrant_lock("a").owned_by(&Owner::new());
     let (first, second) = tokio::join!(

@@ -8,7 +8,11 @@ use std::{
 use redisson_lock::{Owner, Released, test_util::InMemoryRedis};
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::support::network::{LEASE, NEVER, Network, SHORT, SOON, client, parked, server, waiter};
+use crate::support::{
+    LEASE, NEVER, SHORT, SOON, client,
+    network::{Network, server},
+    parked, waiter,
+};
 
 #[tokio::test(start_paused = true)]
 async fn a_message_for_one_waiter_wakes_one() {
