@@ -1,5 +1,6 @@
 //! Plays many histories, on all cores.
 
+mod determinism;
 pub mod history;
 mod queue_recorder;
 pub mod refusals;
