@@ -22,7 +22,11 @@ struct Java<'a> {
     name: &'a str,
 }
 
-impl Java<'_> {
+impl<'a> Java<'a> {
+    fn of(stage: &'a Stage, kind: &'static str, name: &'a str) -> Self {
+        Self { stage, kind, name }
+    }
+
     /// Calls a method in a thread of this name.
     fn begin(
         &self,
@@ -63,11 +67,7 @@ pub async fn permits_are_shared(version: Version) {
     let (client, name) = (client(&stage).await, unique_name("pool"));
     let (ours, java) = (
         client.semaphore(&name),
-        Java {
-            stage: &stage,
-            kind: "semaphore",
-            name: &name,
-        },
+        Java::of(&stage, "semaphore", &name),
     );
     assert_eq!(java.call(&["trySetPermits", "3"]).await, "true");
     assert!(!ours.try_set_permits(9).await.unwrap());
@@ -90,11 +90,7 @@ pub async fn each_wakes_the_other_at_a_semaphore(version: Version) {
     let channel = format!("redisson_sc:{{{name}}}");
     let (ours, java) = (
         client.semaphore(&name),
-        Java {
-            stage: &stage,
-            kind: "semaphore",
-            name: &name,
-        },
+        Java::of(&stage, "semaphore", &name),
     );
     ours.try_set_permits(1).await.unwrap();
     for _ in 0..3 {
@@ -118,11 +114,7 @@ pub async fn each_wakes_the_other_at_a_semaphore(version: Version) {
 pub async fn java_has_its_turns_beside_a_crowd(version: Version) {
     let stage = version.stage().await;
     let (client, name) = (client(&stage).await, unique_name("pool"));
-    let java = Java {
-        stage: &stage,
-        kind: "semaphore",
-        name: &name,
-    };
+    let java = Java::of(&stage, "semaphore", &name);
     client.semaphore(&name).try_set_permits(2).await.unwrap();
     let mut crowd = tokio::task::JoinSet::new();
     for _ in 0..64 {
@@ -146,11 +138,7 @@ pub async fn permits_with_an_end_are_shared(version: Version) {
     let lease = Duration::from_secs(60);
     let (ours, java) = (
         client.permit_expirable_semaphore(&name),
-        Java {
-            stage: &stage,
-            kind: "expirable",
-            name: &name,
-        },
+        Java::of(&stage, "expirable", &name),
     );
     assert_eq!(java.call(&["trySetPermits", "2"]).await, "true");
     let theirs = java.call(&["acquire", "60000"]).await;
@@ -204,11 +192,7 @@ pub async fn lists_of_permits_are_shared(version: Version) {
     let lease = Duration::from_secs(60);
     let (ours, java) = (
         client.permit_expirable_semaphore(&name),
-        Java {
-            stage: &stage,
-            kind: "expirable",
-            name: &name,
-        },
+        Java::of(&stage, "expirable", &name),
     );
     assert!(ours.try_set_permits(5).await.unwrap());
     let mine = ours.acquire_many(3, lease).await.unwrap();
@@ -255,11 +239,7 @@ pub async fn a_latch_opens_for_both(version: Version) {
     let channel = format!("redisson_countdownlatch__channel__{{{name}}}");
     let (ours, java) = (
         client.count_down_latch(&name),
-        Java {
-            stage: &stage,
-            kind: "latch",
-            name: &name,
-        },
+        Java::of(&stage, "latch", &name),
     );
     for java_is_last in [true, false] {
         assert_eq!(java.call(&["trySetCount", "2"]).await, "true");

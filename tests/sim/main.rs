@@ -54,7 +54,7 @@ fn number(name: &str) -> Option<u64> {
 #[test]
 fn histories_keep_the_rules() {
     if let Some(seed) = number("SEED") {
-        return tell(seed);
+        return print_history(seed);
     }
     let campaign = Campaign {
         first: number("FIRST_SEED").unwrap_or(1),
@@ -64,10 +64,10 @@ fn histories_keep_the_rules() {
     println!("{}", campaign.run());
 }
 
-fn tell(seed: u64) {
+fn print_history(seed: u64) {
     let plan = Plan::whole(seed);
     match plan.play(true) {
         Ok(kept) => println!("{}{plan} keeps the rules: {:?}", kept.story, kept.tally),
-        Err(_) => panic!("{}", shrink::told(plan)),
+        Err(_) => panic!("{}", shrink::report(plan)),
     }
 }

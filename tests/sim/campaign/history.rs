@@ -51,7 +51,7 @@ const JAVA_THREADS: u64 = 2;
 const HOLDS: u64 = 100;
 /// The longest duration of a history, by its own clock.
 const LONGEST: Duration = Duration::from_secs(20);
-/// An owner that asks this much later than another enters a fair lock later.
+/// An owner whose first attempt is this much later enters a fair lock later.
 const APART: Duration = Duration::from_millis(50);
 
 pub const SUBJECTS: [Subject; 11] = [
@@ -193,8 +193,8 @@ impl Plan {
         }
     }
 
-    /// Plays the history and judges it. With `told`, returns its story too.
-    pub fn play(&self, told: bool) -> Result<Kept, Failure> {
+    /// Plays the history and judges it. With `with_story`, returns its story too.
+    pub fn play(&self, with_story: bool) -> Result<Kept, Failure> {
         fastrand::seed(self.seed);
         simulation::count_owners_from(1);
         let played = catch_unwind(AssertUnwindSafe(|| {
@@ -207,7 +207,9 @@ impl Plan {
                 // A task of a client that panics ends the history.
                 .unhandled_panic(UnhandledPanic::ShutdownRuntime)
                 .build();
-            runtime.expect("a runtime").block_on(history(self, told))
+            runtime
+                .expect("a runtime")
+                .block_on(history(self, with_story))
         }));
         played.unwrap_or_else(|panic| {
             Err(Failure {
@@ -231,7 +233,7 @@ fn text(panic: &(dyn Any + Send)) -> &str {
 }
 
 /// Whether nothing delays a waiter. Far from the server, or with slow replicas, a short lease may end before its grant arrives, and the
-/// owner asks again, behind other waiters.
+/// owner sends another attempt, behind other waiters.
 fn is_calm(profile: Profile) -> bool {
     let is_near = profile.delay.is_zero() && profile.lag.is_zero();
     profile.disturbed.is_none() && is_near && !profile.forced
@@ -254,12 +256,12 @@ impl Drop for Undisturbed {
     }
 }
 
-async fn history(plan: &Plan, told: bool) -> Result<Kept, Failure> {
+async fn history(plan: &Plan, with_story: bool) -> Result<Kept, Failure> {
     let mut random = Rng::with_seed(plan.seed);
     let (_, profile) = plan.profile();
     let server = World::new(plan.world, &profile, &mut random);
     let (scene, rules) = scene(plan, profile, &server);
-    let faults = RandomFaults::new(random.fork(), scene.clone(), told);
+    let faults = RandomFaults::new(random.fork(), scene.clone(), with_story);
     server.set_faults(faults.clone());
     let _cycle = Undisturbed(server.clone());
     let mut clients = Vec::new();
@@ -354,7 +356,7 @@ async fn history(plan: &Plan, told: bool) -> Result<Kept, Failure> {
             .map(|()| tally),
         broken => broken,
     };
-    let story = |told: bool| match told {
+    let story = |with_story: bool| match with_story {
         true => scene
             .log
             .events()
@@ -368,7 +370,7 @@ async fn history(plan: &Plan, told: bool) -> Result<Kept, Failure> {
         Ok(tally) => Ok(Kept {
             tally,
             commands: faults.commands(),
-            story: story(told),
+            story: story(with_story),
         }),
         Err(rule) => Err(Failure {
             rule,
@@ -468,7 +470,7 @@ async fn is_left_clean(
     let locks = || {
         let mut keys = server.keys();
         keys.retain(|key| !key.starts_with("redisson_lock_token"));
-        // A new master may still have the place of a waiter that left. The next waiter that asks removes it.
+        // A new master may still have the place of a waiter that left. The next attempt of a waiter removes it.
         let places = ["redisson_lock_queue", "redisson_lock_timeout"];
         if profile.lag > Duration::ZERO && profile.disturbed.is_some() {
             keys.retain(|key| !places.iter().any(|place| key.starts_with(place)));

@@ -111,13 +111,13 @@ impl Campaign {
         });
         let broken = broken.into_inner().unwrap_or_else(PoisonError::into_inner);
         if let Some((index, plan, rule)) = broken {
-            let told = match self.shrinks {
-                true => shrink::told(plan.clone()),
+            let report = match self.shrinks {
+                true => shrink::report(plan.clone()),
                 false => format!("{plan}: {rule}"),
             };
             // Parsed by tools/simulate-mutants.sh: the seed, the number of histories played, and the rule.
             let rule = rule.lines().next().unwrap_or_default();
-            println!("{told}");
+            println!("{report}");
             panic!("\nBROKEN\t{}\t{}\t{plan}: {rule}", plan.seed, index + 1);
         }
         Report {

@@ -102,7 +102,7 @@ impl Faults for Counter {
     }
 }
 
-/// The most refusals of a crowd. Each acquisition refuses all clients but one and the task that comes back. Each task is refused
+/// The most refusals of a crowd. Each acquisition refuses all clients but one, and the next attempt of the task that released. Each task is refused
 /// twice when it arrives.
 const MOST: u64 = (CLIENTS * TURNS + 2) as u64 * (CLIENTS * TASKS) as u64;
 

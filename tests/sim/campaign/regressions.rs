@@ -1,5 +1,5 @@
 //! Histories that once broke a rule, and keep it now. A change of the programs makes another history of a seed,
-//! so a defect that can be arranged has a test of its own too.
+//! so a defect that can be arranged has a separate test too.
 
 use crate::{campaign::history::Plan, world::servers::Kind};
 

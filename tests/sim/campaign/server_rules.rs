@@ -22,8 +22,8 @@ use crate::{
 const CLOCKS_DIFFER: Duration = Duration::from_millis(2);
 /// The pause between two checks for idle locks.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
-/// How long a lock may be free while a task waits for it, without disturbances: some round trips, and the longest yield of a client
-/// whose neighbours are gone.
+/// How long a lock may be free while a task waits for it, without disturbances: some round trips, and the longest yield of a
+/// client that waits alone.
 const LONGEST_FREE: Duration = Duration::from_millis(150);
 /// The same for a lock of which a release need not be published: its waiters ask every 200 ms.
 const LONGEST_FREE_UNANNOUNCED: Duration = Duration::from_millis(350);
@@ -249,7 +249,7 @@ impl ServerRules {
                 .first()
                 .filter(|_| counts.len() == 1 && self.subject.passes && !may_be_over)
         };
-        // Readers that share a hold have one field, with a count of its own.
+        // Readers that share a hold have one field, with one count.
         let shared = self.readers_share
             && event.spot.side == Side::Shared
             && counts.iter().any(|(name, _)| !name.ends_with(":write"));
@@ -344,7 +344,7 @@ impl ServerRules {
     }
 }
 
-/// Checks the order of grants of a fair lock, without disturbances: an owner that asks `apart` earlier enters first.
+/// Checks the order of grants of a fair lock, without disturbances: an owner whose attempt is `apart` earlier enters first.
 pub fn check_grant_order(events: &[Event], apart: Duration) -> Result<(), String> {
     let mut asks: HashMap<Spot, Duration> = HashMap::default();
     let mut inside: HashMap<Spot, u32> = HashMap::default();

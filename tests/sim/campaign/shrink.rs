@@ -9,7 +9,7 @@ use crate::{
 const LINES: u64 = 400;
 
 /// The end of the story of the smallest plan found, with the rule that it breaks.
-pub fn told(plan: Plan) -> String {
+pub fn report(plan: Plan) -> String {
     let small = smallest(plan);
     let Err(failure) = small.play(true) else {
         return format!("{small} broke a rule once and not again: it is not deterministic");

@@ -50,7 +50,7 @@ async fn a_command_of_a_connection_before_the_last_is_not_executed_later() {
     let lock = client.reentrant_lock("a");
     lock.lock().await.unwrap().unlock().await.unwrap();
     network.0.late.store(1, Relaxed);
-    // The first `CLIENT` command asks for the number of the new connection; the second kills the old one.
+    // The first `CLIENT` command returns the number of the new connection; the second kills the old one.
     network.0.lost_client.store(2, Relaxed);
     lock.lock().await.unwrap().unlock().await.unwrap();
     let left = [&network.0.late, &network.0.lost_client].map(|left| left.load(Relaxed));

@@ -33,7 +33,7 @@ async fn a_candidate_campaigns_again_after_an_outage() {
 
 /// Repetition does not help against any other error.
 #[tokio::test(start_paused = true)]
-async fn an_error_that_a_repetition_cannot_change_ends_the_campaigns() {
+async fn permanent_error_ends_the_campaigns() {
     let server = InMemoryRedis::new();
     let client = polling_client(&server).await;
     let began = Instant::now();

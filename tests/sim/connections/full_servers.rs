@@ -45,7 +45,7 @@ impl Faults for Full {
         }
     }
 
-    /// Ends the connection that waits for replicas, once the server is full.
+    /// Ends the connection that waits for replicas, when the server is full.
     fn sending(&mut self, connection: u64, command: &'static str) -> Fate {
         let is_due = !self.0.ends_with_script.load(Relaxed) || command.starts_with("EVAL");
         let is_durable = connection == self.0.durable.load(Relaxed);

@@ -56,7 +56,7 @@ async fn grant_from_before_a_reconnection_is_verified() {
     assert_eq!(timeout(SHORT, guard.lost()).await, Ok(LostReason::Gone));
 }
 
-/// The client pauses for a client that listens, so no task of its own asks behind the release.
+/// The client pauses for a client that listens, so none of its tasks sends an attempt behind the release.
 #[tokio::test(start_paused = true)]
 async fn unlock_that_is_not_polled_does_not_stop_the_local_queue() {
     let (server, _network, ours) = set_up().await;
@@ -85,8 +85,8 @@ async fn unlock_that_is_not_polled_does_not_stop_the_local_queue() {
     drop(waiter.expect("it waits behind the unlock").unwrap());
 }
 
-/// The lock is gone, which a renewal under way will tell. Meanwhile another branch of the owner asks for the lock, and then the guard
-/// is released: its release must not end the hold that the other branch gets.
+/// The lock is gone, and a renewal is under way that will report it. Meanwhile another branch of the owner sends an attempt. The
+/// release of the lost guard must not end the hold of that branch.
 #[tokio::test(start_paused = true)]
 async fn release_of_a_lost_hold_does_not_end_the_next_one() {
     let (server, network, client) = set_up().await;

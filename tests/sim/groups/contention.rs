@@ -106,7 +106,7 @@ async fn groups_that_overlap_do_not_wait_for_each_other_in_a_circle() {
     server.set_faults(Distant);
     let mut tasks = Vec::new();
     for _client in 0..2 {
-        // Without hand-offs in memory, each group asks the server.
+        // Without hand-offs in memory, each group sends attempts to the server.
         let config = Config::default().with_local_hand_off(Duration::ZERO);
         let client = server.client_with(config).await.unwrap();
         for names in GROUPS {

@@ -1,4 +1,4 @@
-//! What groups do while they wait, and when they stop. One arranged case per test, under a paused clock.
+//! Waits of groups, and their deadlines. One arranged case per test, under a paused clock.
 
 use std::{sync::atomic::Ordering::Relaxed, time::Duration};
 
@@ -130,7 +130,7 @@ async fn a_majority_asks_all_members_again_at_its_deadline() {
     assert_eq!(guard.names().count(), 2);
 }
 
-/// The server grants the awaited member at the last moment. The group asks for the rest once, and releases what it has.
+/// The server grants the awaited member at the last moment. The group sends one attempt at the remaining members, and releases what it has.
 #[tokio::test(start_paused = true)]
 async fn a_group_keeps_no_members_after_its_deadline() {
     let (server, network) = server();

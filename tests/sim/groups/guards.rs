@@ -1,4 +1,4 @@
-//! What the guard of a group reports, and what it leaves behind. One arranged case per test, under a paused clock.
+//! Guards of groups: reported losses, and the tasks that remain after a release. One arranged case per test, under a paused clock.
 
 use std::{pin::pin, time::Duration};
 
@@ -48,7 +48,7 @@ fn runtime() -> Runtime {
     builder.enable_time().start_paused(true).build().unwrap()
 }
 
-/// The client of the second member has a runtime of its own, which stops once the group is held. The first client's runs on.
+/// The client of the second member has a runtime of its own, which stops when the group is held. The runtime of the first client continues.
 #[test]
 fn a_holder_learns_of_a_loss_although_the_runtime_of_a_member_is_blocked() {
     let (one, other) = (runtime(), runtime());

@@ -1,4 +1,4 @@
-//! Holds: their leases, renewals, losses and releases, and what queries say of them.
+//! Leases, renewals, losses, releases and queries of holds.
 
 mod lost_locks;
 pub mod nested_leases;

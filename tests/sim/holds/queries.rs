@@ -123,7 +123,7 @@ async fn waiters_of_a_fair_lock_are_listed_in_the_order_of_the_queue() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_ping_is_answered_by_a_server_that_lives_and_by_no_other() {
+async fn ping_fails_while_the_server_is_stopped_and_after_shutdown() {
     let server = InMemoryRedis::new();
     let client = polling_client(&server).await;
     assert!(client.ping().await.unwrap() < Duration::from_secs(1));
@@ -140,7 +140,7 @@ async fn a_ping_is_answered_by_a_server_that_lives_and_by_no_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lock_without_its_kind_is_the_same_lock() {
+async fn dyn_lock_is_the_same_lock() {
     let server = InMemoryRedis::new();
     let (one, other) = (polling_client(&server).await, polling_client(&server).await);
     let locks: Vec<DynLock> = vec![

@@ -1,4 +1,4 @@
-//! Leases that end early: what waiters learn, and what a later hold keeps. Under a paused clock.
+//! Leases that end early: the entry of a waiter, and the next hold of the owner. Under a paused clock.
 
 use redisson_lock::{Kind, Lock, LockClient, Owner, Released, test_util::InMemoryRedis};
 use tokio::time::Instant;

@@ -1,4 +1,4 @@
-//! What a shutdown releases, awaits and reports. One arranged case per test, under a paused clock.
+//! Shutdowns of clients: released, awaited and reported holds. One arranged case per test, under a paused clock.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What `InMemoryRedis` promises to a project that tests with it.
+//! Promises of `InMemoryRedis` to a project that tests with it.
 
 use std::time::Duration;
 
@@ -60,7 +60,7 @@ async fn a_lock_that_is_deleted_is_lost_at_the_next_renewal() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_connection_that_breaks_costs_nothing() {
+async fn broken_connection_loses_no_hold() {
     let server = InMemoryRedis::new();
     let client = server.client().await.unwrap();
     let guard = client.reentrant_lock("a").lock().await.unwrap();
@@ -74,7 +74,7 @@ async fn a_connection_that_breaks_costs_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_is_stopped_is_out_of_reach_until_it_is_started() {
+async fn stopped_server_is_unavailable_until_its_start() {
     let server = InMemoryRedis::new();
     let client = server.client().await.unwrap();
     server.stop();
@@ -108,7 +108,7 @@ async fn a_restart_forgets_every_lock() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn as_many_scripts_fail_as_were_asked_for() {
+async fn fail_next_fails_that_many_scripts() {
     let server = InMemoryRedis::new();
     let client = server.client().await.unwrap();
     let lock = client.reentrant_lock("a");
@@ -120,7 +120,7 @@ async fn as_many_scripts_fail_as_were_asked_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_that_is_no_lock_is_the_wrong_kind() {
+async fn key_of_another_type_is_the_wrong_kind() {
     let server = InMemoryRedis::new();
     let client = server.client().await.unwrap();
     server.set("a", "text");
@@ -129,7 +129,7 @@ async fn a_key_that_is_no_lock_is_the_wrong_kind() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn scripts_that_are_forgotten_are_sent_again() {
+async fn forgotten_scripts_are_sent_again() {
     let server = InMemoryRedis::new();
     let client = server.client().await.unwrap();
     let lock = client.reentrant_lock("a");

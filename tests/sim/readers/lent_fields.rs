@@ -50,7 +50,7 @@ async fn owner_that_reads_by_two_tenures_is_known_to_read() {
     assert_eq!(lock.unlock().await, Ok(Released::Fully));
 }
 
-/// A reader times out while it waits for the reader that asks. Other waiting readers still get the answer.
+/// A reader times out while it waits for the attempt of the first reader. The remaining waiters still get the answer.
 #[tokio::test(start_paused = true)]
 async fn reader_that_times_out_delays_no_other_reader() {
     let (server, network) = server();
@@ -73,7 +73,7 @@ async fn reader_that_times_out_delays_no_other_reader() {
 
 /// The lender acquires again, and its future is kept and not polled.
 #[tokio::test(start_paused = true)]
-async fn lender_that_is_not_polled_holds_no_other_reader_up() {
+async fn unpolled_lender_delays_no_other_reader() {
     let (server, network) = server();
     let client = client(&server).await;
     let lender = reader(&client);
@@ -163,7 +163,7 @@ async fn extension_ends_with_the_hold_that_was_extended() {
     drop(other);
 }
 
-/// The lock is deleted long after readers began to share it. The release of one reader verifies the hold of the rest.
+/// The lock is deleted long after readers began to share it. The release of one reader verifies the shared hold.
 #[tokio::test(start_paused = true)]
 async fn late_release_of_a_reader_verifies_the_shared_hold() {
     let (server, _) = server();

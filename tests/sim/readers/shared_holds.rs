@@ -15,7 +15,7 @@ use crate::support::{
 };
 
 #[tokio::test(start_paused = true)]
-async fn server_hears_of_the_first_reader_and_of_the_last() {
+async fn server_executes_the_first_acquisition_and_the_last_release() {
     let server = InMemoryRedis::new();
     let client = client(&server).await;
     let first = reader(&client).lock().await.unwrap();
@@ -39,7 +39,7 @@ async fn server_hears_of_the_first_reader_and_of_the_last() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn readers_that_come_together_ask_once() {
+async fn concurrent_readers_send_one_attempt() {
     let server = InMemoryRedis::new();
     let client = client(&server).await;
     let mut readers = JoinSet::new();
@@ -55,7 +55,7 @@ async fn readers_that_come_together_ask_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn readers_that_come_later_ask_the_server() {
+async fn readers_after_the_hand_off_window_send_attempts() {
     let server = InMemoryRedis::new();
     let client = client(&server).await;
     let _first = reader(&client).lock().await.unwrap();
@@ -69,7 +69,7 @@ async fn readers_that_come_later_ask_the_server() {
     assert_eq!(hold_counts(&server), [1, 1, 1, 1]);
 }
 
-/// A reader asks the server for a second hold of its owner, for a fixed lease, and for a stricter durability.
+/// A second hold of an owner, a fixed lease and a stricter durability each need an attempt at the server.
 #[tokio::test(start_paused = true)]
 async fn readers_do_not_share_nested_fixed_or_more_durable_holds() {
     let server = InMemoryRedis::new();
@@ -93,7 +93,7 @@ async fn readers_do_not_share_nested_fixed_or_more_durable_holds() {
     );
 }
 
-/// The release of the last reader is sent and not answered yet when another reader of the client comes.
+/// The release of the last reader is sent and not answered yet when another reader of the client arrives.
 #[tokio::test(start_paused = true)]
 async fn hold_whose_release_is_under_way_is_not_joined() {
     let server = InMemoryRedis::new();
@@ -125,7 +125,7 @@ async fn reader_beside_a_writer_of_its_own_is_not_joined() {
 
 /// The lender, whose field on the server a second reader uses, releases, acquires again and releases again.
 #[tokio::test(start_paused = true)]
-async fn owner_whose_field_is_lent_comes_and_goes() {
+async fn lender_releases_and_acquires_again() {
     let server = InMemoryRedis::new();
     let client = client(&server).await;
     let lender = reader(&client);
@@ -227,10 +227,10 @@ async fn writer_elsewhere_gets_in_between_readers_that_share() {
     readers.shutdown().await;
 }
 
-/// The reader that asks for all readers is kept and not polled. The other readers ask for themselves, and no reader waits for it
-/// again.
+/// The reader with the attempt for all readers is kept and not polled. The remaining readers send their own attempts, and no
+/// reader waits for it again.
 #[tokio::test(start_paused = true)]
-async fn reader_that_asks_and_is_not_polled_holds_no_other_up() {
+async fn unpolled_reader_with_an_attempt_delays_no_other_reader() {
     let server = InMemoryRedis::new();
     let client = client(&server).await;
     let lock = reader(&client);

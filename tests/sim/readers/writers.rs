@@ -1,4 +1,4 @@
-//! What writers and readers of one lock leave to each other. One arranged case per test, under a paused clock.
+//! Writers and readers of one lock. One arranged case per test, under a paused clock.
 
 use std::time::Duration;
 
@@ -61,7 +61,7 @@ async fn a_writer_that_gives_up_lets_readers_in() {
     let lock = writer(&writing);
     let writer = tokio::spawn(async move { lock.lock().await.map(drop) });
     let intent = || server.remaining_lease("{a}:write_intent");
-    // Each attempt in vain makes the next intent longer.
+    // Each refused attempt makes the next intent longer.
     let until = Instant::now() + LEASE;
     while intent().is_none_or(|left| left < SOON) {
         assert!(Instant::now() < until, "the writer sets no long intent");

@@ -72,7 +72,7 @@ async fn a_renewed_permit_outlasts_its_lease_and_its_release_ends_the_renewals()
     drop(renewed);
 }
 
-/// The request waits for longer than the lease that it asks for.
+/// The request waits for longer than its lease.
 #[tokio::test(start_paused = true)]
 async fn permit_acquired_through_an_outage_is_valid_and_renewed() {
     let server = InMemoryRedis::new();

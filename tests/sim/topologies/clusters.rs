@@ -28,7 +28,7 @@ async fn client(cluster: &Cluster) -> LockClient {
         .with_watchdog_lease(LEASE)
         .with_max_poll_interval(Duration::from_secs(3_600));
     let client = cluster.client_with(config).await.expect("the nodes are up");
-    // The client asks for the map every 200 ms until it has all connections.
+    // The client requests the map every 200 ms until it has all connections.
     sleep(Duration::from_secs(1)).await;
     client
 }
@@ -94,7 +94,7 @@ async fn a_waiter_whose_message_went_to_another_node_enters_once_the_slot_has_mo
     );
 }
 
-/// The ended connection makes the client ask for the map, before its look every 5 s.
+/// The ended connection makes the client request the map, before its look every 5 s.
 #[tokio::test(start_paused = true)]
 async fn a_client_finds_the_owner_of_a_slot_soon_after_the_last_one_has_died() {
     let cluster = Cluster::new(3);
@@ -104,10 +104,10 @@ async fn a_client_finds_the_owner_of_a_slot_soon_after_the_last_one_has_died() {
     cluster.take_over(owner, (owner + 1) % 3, |_| false);
     hear_all(&cluster);
     let entered = timeout(Duration::from_secs(2), client.reentrant_lock("a").lock()).await;
-    assert!(entered.is_ok(), "the client does not ask for the map");
+    assert!(entered.is_ok(), "the client does not request the map");
 }
 
-/// A redirection shows that the map is outdated, so the client asks for the whole map at once.
+/// A redirection shows that the map is outdated, so the client requests the whole map at once.
 #[tokio::test(start_paused = true)]
 async fn a_redirection_shows_the_loss_of_holds_in_other_slots() {
     let cluster = Cluster::new(3);
@@ -196,7 +196,7 @@ async fn a_queue_is_not_left_behind_by_a_slot_that_moves_twice() {
     let from = cluster.owner(slot).unwrap();
     let first = cluster.begin_move(slot, (from + 1) % 3).unwrap();
     while cluster.move_key(first) {}
-    // The waiter asks when the lease is over.
+    // The waiter sends its next attempt at the end of the lease.
     while !asked.load(Relaxed) {
         sleep(Duration::from_millis(1)).await;
     }

@@ -157,7 +157,7 @@ async fn wait_for_a_dead_replica_delays_no_other_durability() {
     assert!(!waiting.await.unwrap().0, "granted without all replicas");
 }
 
-/// An acquisition queued behind another that waits in vain still ends within its own `replica_wait`.
+/// An acquisition is queued behind another, which misses its replicas. It still ends within its own `replica_wait`.
 #[tokio::test(start_paused = true)]
 async fn queued_acquisition_waits_for_replicas_within_its_own_limit() {
     let world = one_replica_down().await;

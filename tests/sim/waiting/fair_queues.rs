@@ -57,7 +57,7 @@ impl Data {
         self.send("ZADD", &[PLACES, &score, owner]).await;
     }
 
-    /// The rest of the time of a waiter's place, in milliseconds.
+    /// The remaining time of a waiter's place, in milliseconds.
     async fn place_left(&self, owner: &str) -> Option<i64> {
         match self.send("ZSCORE", &[PLACES, owner]).await {
             Frame::Null => None,
@@ -254,7 +254,7 @@ impl Faults for SlowScript {
     }
 }
 
-/// A grant arrives after its lease. Its release notifies the next waiter, and its owner asks again before that waiter does.
+/// A grant arrives after its lease. Its release notifies the next waiter, and its owner sends an attempt before that waiter does.
 #[tokio::test(start_paused = true)]
 async fn a_grant_that_comes_too_late_does_not_put_its_owner_before_the_next_waiter() {
     let server = InMemoryRedis::new();

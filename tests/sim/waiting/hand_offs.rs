@@ -293,7 +293,7 @@ async fn outage_ends_all_waits_of_the_local_queue() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_try_comes_after_the_release_of_a_guard_that_was_dropped() {
+async fn try_lock_follows_the_release_of_a_dropped_guard() {
     let (server, _) = slow_server(Duration::from_millis(5));
     let client = polling_client(&server).await;
     let lock = |owner: &Owner| client.reentrant_lock("a").owned_by(owner);

@@ -1,4 +1,4 @@
-//! What the log says of long waits. One arranged case per test, under a paused clock.
+//! Log lines of long waits. One arranged case per test, under a paused clock.
 
 use std::time::Duration;
 
@@ -89,7 +89,7 @@ async fn a_slow_wait_for_a_lock_of_the_same_client_names_its_holder() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn waits_are_not_logged_unless_that_is_asked_for() {
+async fn waits_are_not_logged_by_default() {
     let (lines, _kept) = LogLines::record(tracing::Level::WARN);
     let server = InMemoryRedis::new();
     let (holder, waiter) = (polling_client(&server).await, polling_client(&server).await);

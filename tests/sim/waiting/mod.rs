@@ -1,4 +1,4 @@
-//! Tasks that wait for a lock, and what wakes them.
+//! Waiters of locks, and their wake-ups.
 
 mod fair_queues;
 mod hand_offs;

@@ -1,4 +1,4 @@
-//! What wakes a waiter, and how often it asks the server. One arranged case per test, under a paused clock.
+//! Wake-ups of waiters, and the number of their attempts. One arranged case per test, under a paused clock.
 
 use std::{
     sync::{Arc, Mutex, atomic::Ordering::Relaxed},
@@ -148,8 +148,8 @@ async fn readers_enter_together() {
     }
 }
 
-/// The server has forgotten the script of the release, but knows that of the acquisition. The next waiter therefore asks before the
-/// release is repeated, and its refusal arrives after the message.
+/// The server has forgotten the script of the release, but knows that of the acquisition. The next waiter therefore sends its attempt
+/// before the release is repeated, and the refusal arrives after the message.
 #[tokio::test(start_paused = true)]
 async fn a_waiter_that_asked_before_the_release_is_notified_of_it() {
     let (server, network) = server();
@@ -170,7 +170,7 @@ async fn a_waiter_that_asked_before_the_release_is_notified_of_it() {
     assert!(entered - released < SHORT, "{:?}", entered - released);
 }
 
-/// A waiter is woken by a release and gives up before it asks. The next waiter gets the wake-up.
+/// A waiter is woken by a release and gives up before it sends an attempt. The next waiter gets the wake-up.
 #[tokio::test(start_paused = true)]
 async fn a_waiter_that_leaves_passes_its_message_on() {
     let (server, _) = server();

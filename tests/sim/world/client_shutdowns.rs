@@ -53,8 +53,8 @@ impl ClientShutdowns {
                 false => client.shutdown_and_release().await,
             };
             let listed = report.unreleased.len();
-            let told = format!("client {} is shut down, and lists {listed}", client.id());
-            self.scene.log.fault(told);
+            let line = format!("client {} is shut down, and lists {listed}", client.id());
+            self.scene.log.fault(line);
             if let Some(rule) = self.differs(&report, &client.id().to_string()) {
                 self.scene.log.breaks(rule);
             }

@@ -97,7 +97,7 @@ impl ClusterFaults {
         sleep(longest.mul_f64(self.random.f64())).await;
     }
 
-    fn tell(&self, what: String) {
+    fn log(&self, what: String) {
         self.scene.log.fault(what);
     }
 
@@ -119,10 +119,10 @@ impl ClusterFaults {
         let Some(moving) = self.cluster.begin_move(slot, to) else {
             return;
         };
-        self.tell(format!("slot {slot} leaves node {from} for node {to}"));
+        self.log(format!("slot {slot} leaves node {from} for node {to}"));
         self.pause(longest / 4).await;
         while self.cluster.move_key(moving) {
-            self.tell(format!("slot {slot}: a key has moved"));
+            self.log(format!("slot {slot}: a key has moved"));
             self.pause(longest / 4).await;
         }
         self.pause(longest).await;
@@ -133,7 +133,7 @@ impl ClusterFaults {
     async fn ends_a_move(&mut self, moving: Move, longest: Duration) {
         let Move { slot, from, to } = moving;
         self.cluster.end_move(moving);
-        self.tell(format!("slot {slot} is of node {to}"));
+        self.log(format!("slot {slot} is of node {to}"));
         let mut others: Vec<usize> = (0..self.cluster.nodes()).collect();
         others.retain(|node| ![from, to].contains(node));
         for node in [from].into_iter().chain(others) {
@@ -147,27 +147,27 @@ impl ClusterFaults {
     async fn stops_a_node(&mut self, longest: Duration) {
         let node = self.random.usize(..self.cluster.nodes());
         self.cluster.stop(node);
-        self.tell(format!("node {node} is stopped"));
+        self.log(format!("node {node} is stopped"));
         self.pause(longest).await;
         self.cluster.start(node);
-        self.tell(format!("node {node} is started"));
+        self.log(format!("node {node} is started"));
     }
 
     async fn disowns_a_slot(&mut self, longest: Duration) {
         let slot = self.slot();
         let owner = self.cluster.owner(slot).expect("each slot has an owner");
         self.cluster.disown(slot);
-        self.tell(format!("slot {slot} has no owner"));
+        self.log(format!("slot {slot} has no owner"));
         self.pause(longest).await;
         self.cluster.give(slot, owner);
-        self.tell(format!("slot {slot} is of node {owner} again"));
+        self.log(format!("slot {slot} is of node {owner} again"));
     }
 
     async fn kills_a_node(&mut self, longest: Duration, with_keys: bool) {
         let node = self.random.usize(..self.cluster.nodes());
         let successor = self.another_than(node);
         self.cluster.stop(node);
-        self.tell(format!("node {node} has died"));
+        self.log(format!("node {node} has died"));
         if !with_keys {
             sleep(self.scene.profile.watchdog_lease).await;
         }
@@ -175,7 +175,7 @@ impl ClusterFaults {
         // A fenced lock whose counter is lost starts again at one, as its documentation says, so the counter stays.
         let has = |key: &[u8]| with_keys || key.starts_with(b"redisson_lock_token");
         self.cluster.take_over(node, successor, has);
-        self.tell(format!("node {successor} has the slots of node {node}"));
+        self.log(format!("node {successor} has the slots of node {node}"));
         self.pause(longest / 4).await;
         for other in 0..self.cluster.nodes() {
             self.cluster.hear_all(other);
@@ -185,7 +185,7 @@ impl ClusterFaults {
             false => self.all_is_over(longest).await,
         }
         self.cluster.start(node);
-        self.tell(format!("node {node} is back"));
+        self.log(format!("node {node} is back"));
         self.returns_slots(node, successor);
     }
 

@@ -1,4 +1,4 @@
-//! The servers of a history, what disturbs them, and clients of another library.
+//! Servers of a history, their random faults, and clients that behave like Redisson.
 
 pub mod client_shutdowns;
 pub mod cluster_faults;

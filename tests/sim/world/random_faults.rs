@@ -72,11 +72,11 @@ pub struct RandomFaults {
     state: Arc<Mutex<State>>,
     scene: Arc<Scene>,
     /// Whether the log records each command.
-    told: bool,
+    logs_commands: bool,
 }
 
 impl RandomFaults {
-    pub fn new(mut random: Rng, scene: Arc<Scene>, told: bool) -> Self {
+    pub fn new(mut random: Rng, scene: Arc<Scene>, logs_commands: bool) -> Self {
         let calm = Group {
             fault: ConnectionFault::Nothing,
             until: Instant::now(),
@@ -96,7 +96,7 @@ impl RandomFaults {
         Self {
             state: Arc::new(Mutex::new(state)),
             scene,
-            told,
+            logs_commands,
         }
     }
 
@@ -145,8 +145,8 @@ impl RandomFaults {
             let mut random = state.random.fork();
             drop(state);
             let profile = &self.scene.profile;
-            let told = replica_faults::disturb(replicas, profile, lasting, &mut random);
-            return self.scene.log.fault(told);
+            let line = replica_faults::disturb(replicas, profile, lasting, &mut random);
+            return self.scene.log.fault(line);
         }
         let at = state.random.usize(..GROUPS as usize);
         let slow = Duration::from_millis(state.random.u64(1..30));
@@ -158,8 +158,8 @@ impl RandomFaults {
         if self.scene.profile.fault_kinds == profiles::FaultKinds::Silences {
             state.silent[at] = state.latest;
             drop(state);
-            let told = format!("group {at}: falls silent, others after {lasting:?}");
-            return self.scene.log.fault(told);
+            let line = format!("group {at}: falls silent, another group after {lasting:?}");
+            return self.scene.log.fault(line);
         }
         let kind = match (state.random.u8(..12), self.scene.profile.fault_kinds) {
             // A client notices skipped messages; lost ones it does not.
@@ -168,7 +168,7 @@ impl RandomFaults {
             (10, _) if matches!(server, World::Replicas(_)) => 9,
             (kind, _) => kind,
         };
-        let (told, fault) = match kind {
+        let (what, fault) = match kind {
             0 => ("commands are lost", ConnectionFault::LosesRequests),
             1 => ("answers are lost", ConnectionFault::LosesReplies),
             2 => ("commands are executed late", ConnectionFault::ExecutesLate),
@@ -186,11 +186,11 @@ impl RandomFaults {
             fault,
             until: Instant::now() + lasting,
         };
-        if told == "the server refuses" {
+        if what == "the server refuses" {
             state.refusal = state.random.choice(refusals);
         }
         drop(state);
-        match told {
+        match what {
             "scripts are forgotten" => server.forget_scripts(),
             "connections are cut" => server.disconnect(at),
             "the server is stopped" => server.stop(at),
@@ -198,7 +198,7 @@ impl RandomFaults {
         }
         self.scene
             .log
-            .fault(format!("group {at}: {told} for {lasting:?}"));
+            .fault(format!("group {at}: {what} for {lasting:?}"));
     }
 }
 
@@ -290,13 +290,13 @@ impl Faults for RandomFaults {
         if executed.command.starts_with("EVAL") {
             state.refused += refusals::refusals(executed.answer);
         }
-        // If answers take no time, a client that asks without a pause stops the clock.
+        // If answers take no time, a client that sends attempts without a pause stops the clock.
         assert!(
             state.commands < MOST_COMMANDS,
-            "a client asks without a pause"
+            "a client sends attempts without a pause"
         );
         drop(state);
-        if self.told {
+        if self.logs_commands {
             self.scene.log.fault(story(executed));
         }
     }

@@ -405,7 +405,7 @@ impl Thread {
         (answer != -3).then(|| Duration::from_millis(answer.max(0).unsigned_abs()))
     }
 
-    /// Acquires like Redisson: asks, subscribes, and asks again at once, after each message, and when the lease ends.
+    /// Acquires like Redisson: sends an attempt, subscribes, and sends another at once, after each message, and at the end of the lease.
     async fn lock(&self, dialect: &Dialect, key: &str, connections: &mut Connections) {
         if self.try_lock(dialect, key, connections).await.is_none() {
             return;

@@ -62,7 +62,7 @@ pub fn disturb(
     let master = world.master();
     let other = (master + random.usize(1..NODES)) % NODES;
     let most = if loses { 9 } else { 5 };
-    let told = match random.u8(..most) {
+    let fault = match random.u8(..most) {
         0 => {
             world.stop(master);
             format!("the master {master} is stopped")
@@ -101,5 +101,5 @@ pub fn disturb(
             format!("replicas lag by {:?}", profile.lag)
         }
     };
-    format!("{told} for {lasting:?}")
+    format!("{fault} for {lasting:?}")
 }
