@@ -4,7 +4,7 @@ use std::{env, fs, ops::RangeInclusive, path::Path, process::Command};
 
 use super::history::Plan;
 
-const SEEDS: RangeInclusive<u64> = 1..=100;
+const SEEDS: RangeInclusive<u64> = 1..=40;
 /// Names the folder in which the other process writes its stories.
 const STORIES: &str = "STORIES";
 
