@@ -166,8 +166,8 @@ impl Group<'_> {
             if is_refused && deadline.is_over() {
                 return Ok(None);
             }
-            let patience = if self.is_majority() { 0 } else { rounds };
-            let missed = match self.round(first, deadline, patience).await {
+            let keeping_rounds = if self.is_majority() { 0 } else { rounds };
+            let missed = match self.round(first, deadline, keeping_rounds).await {
                 Ok(taken) => return Ok(Some(taken)),
                 Err(missed) => missed,
             };
@@ -279,18 +279,18 @@ impl Group<'_> {
         }
     }
 
-    /// Tries every lock but the `first`, which is held already. With `patience`, keeps what it has
-    /// for a moment and waits for the rest. Releases what it has if that is too little.
+    /// Tries every lock but the `first`, which is held already. With `keeping_rounds`, keeps what it
+    /// has for a moment and waits for the rest. Releases what it has if that is too little.
     async fn round(
         &self,
         first: Option<HeldMember>,
         deadline: Deadline,
-        patience: u32,
+        keeping_rounds: u32,
     ) -> Result<Vec<HeldMember>, Missed> {
         let mut missed = Missed::default();
         let mut taken = self.try_all(first, deadline, &mut missed).await;
-        if patience > 0 && missed.failures.is_empty() {
-            self.wait_for_remaining(&mut taken, deadline, patience)
+        if keeping_rounds > 0 && missed.failures.is_empty() {
+            self.wait_for_remaining(&mut taken, deadline, keeping_rounds)
                 .await;
         }
         taken.sort_by_key(|part| part.index);
@@ -308,7 +308,7 @@ impl Group<'_> {
         &self,
         taken: &mut Vec<HeldMember>,
         deadline: Deadline,
-        patience: u32,
+        keeping_rounds: u32,
     ) {
         // Members beyond the first missing one are given back: a group that waits holds only members
         // that precede the awaited one, so groups do not wait for each other in a circle.
@@ -321,7 +321,7 @@ impl Group<'_> {
             .members
             .iter()
             .map(|member| member.request.lease.duration);
-        let longest = longest_kept(leases.min().unwrap_or_default(), patience);
+        let longest = longest_kept(leases.min().unwrap_or_default(), keeping_rounds);
         // A random moment, so that two groups that wait for each other do not give up together.
         let moment = longest.mul_f64(0.5 + fastrand::f64() / 2.0);
         let until = Deadline::Until(deadline.earlier(Instant::now() + moment));

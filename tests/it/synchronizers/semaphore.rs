@@ -162,11 +162,11 @@ async fn a_crowd_shares_permits_and_loses_none() {
                 for round in 0..20_u64 {
                     let permits = i64::from(fastrand::u32(1..=2));
                     // One task in four is dropped at a random time.
-                    let patience = match task % 4 {
+                    let limit = match task % 4 {
                         0 => Duration::from_micros(fastrand::u64(..3_000)),
                         _ => SOON,
                     };
-                    let taken = timeout(patience, pool.acquire_many(permits as u32)).await;
+                    let taken = timeout(limit, pool.acquire_many(permits as u32)).await;
                     let Ok(taken) = taken else {
                         assert!(task % 4 == 0, "the task waits too long in round {round}");
                         continue;

@@ -206,21 +206,18 @@ async fn semaphores(seed: u64) {
         tasks.spawn_local(async move {
             for _ in 0..random.u32(1..=turns) {
                 let wanted = random.u32(1..=permits);
-                let patience = Duration::from_millis(random.u64(..60));
+                let limit = Duration::from_millis(random.u64(..60));
                 let mut lazy = random.fork();
                 let taken = match random.u8(..4) {
                     0 => pool.try_acquire_many(wanted).await.unwrap_or(None),
                     1 => pool
-                        .try_acquire_many_for(wanted, patience)
+                        .try_acquire_many_for(wanted, limit)
                         .await
                         .unwrap_or(None),
-                    2 => {
-                        match timeout(patience, lazily(&mut lazy, pool.acquire_many(wanted))).await
-                        {
-                            Ok(taken) => taken.map(Some).unwrap_or(None),
-                            Err(_) => None,
-                        }
-                    }
+                    2 => match timeout(limit, lazily(&mut lazy, pool.acquire_many(wanted))).await {
+                        Ok(taken) => taken.map(Some).unwrap_or(None),
+                        Err(_) => None,
+                    },
                     // Acquires a single permit: a larger request may wait for long, as smaller ones go first.
                     _ => Some(
                         lazily(&mut lazy, pool.acquire())
@@ -240,7 +237,7 @@ async fn semaphores(seed: u64) {
                         let released = taken.release().await;
                         assert!(!is_calm || released.is_ok(), "{released:?}");
                     }
-                    _ => drop(timeout(patience, taken.release()).await),
+                    _ => drop(timeout(limit, taken.release()).await),
                 }
                 work(&mut random).await;
             }
@@ -274,18 +271,18 @@ async fn permits_with_an_end(seed: u64) {
         tasks.spawn_local(async move {
             for _ in 0..random.u32(1..=5) {
                 let lease = Duration::from_millis(random.u64(100..20_000));
-                let patience = Duration::from_millis(random.u64(..60));
+                let limit = Duration::from_millis(random.u64(..60));
                 let wanted = random.u32(1..=permits);
                 let mut lazy = random.fork();
                 let taken = match random.u8(..4) {
                     0 => pool.try_acquire_many(wanted, lease).await.unwrap_or(None),
                     1 => pool
-                        .try_acquire_many_for(wanted, patience, lease)
+                        .try_acquire_many_for(wanted, limit, lease)
                         .await
                         .unwrap_or(None),
                     2 => {
                         let acquiring = lazily(&mut lazy, pool.acquire_many(wanted, lease));
-                        match timeout(patience, acquiring).await {
+                        match timeout(limit, acquiring).await {
                             Ok(taken) => taken.map(Some).unwrap_or(None),
                             Err(_) => None,
                         }
@@ -362,8 +359,8 @@ async fn latches(seed: u64) {
             let (mut random, openings) = (stage.random.fork(), openings.clone());
             tasks.spawn_local(async move {
                 if random.bool() {
-                    let patience = Duration::from_millis(random.u64(..15));
-                    let _ = timeout(patience, latch.wait()).await;
+                    let limit = Duration::from_millis(random.u64(..15));
+                    let _ = timeout(limit, latch.wait()).await;
                 }
                 let before = openings.0.get();
                 let waited = lazily(&mut random, latch.wait()).await;
