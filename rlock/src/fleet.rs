@@ -171,12 +171,12 @@ impl Fleet {
     /// The master that an answer redirects to.
     fn redirection(&self, answer: &Frame) -> Option<usize> {
         let words: Vec<_> = error(answer)?.split(' ').collect();
-        let ["MOVED" | "ASK", _, place] = words[..] else {
+        let ["MOVED" | "ASK", _, address] = words[..] else {
             return None;
         };
         self.masters
             .iter()
-            .position(|master| master.place() == place)
+            .position(|master| master.address() == address)
     }
 }
 

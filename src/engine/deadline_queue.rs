@@ -32,8 +32,8 @@ impl<K: Ord, T> DeadlineQueue<K, T> {
     ) {
         let (old, key) = match entered.take() {
             Some(before) => {
-                let place = (before, key);
-                (self.entries.remove(&place), place.1)
+                let position = (before, key);
+                (self.entries.remove(&position), position.1)
             }
             None => (None, key),
         };

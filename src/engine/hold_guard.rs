@@ -101,7 +101,7 @@ impl HoldGuard {
         self.release_from(None, on_failure).await
     }
 
-    /// As [`release`](Self::release); a `permit` is the right to a place in a batch.
+    /// As [`release`](Self::release); a `permit` is the right to join a batch.
     pub(crate) async fn release_from(
         mut self,
         permit: Option<SendPermit>,

@@ -155,7 +155,7 @@ impl std::fmt::Debug for ProbedNode {
 
 impl ProbedNode {
     /// The server's address, for display.
-    pub fn place(&self) -> String {
+    pub fn address(&self) -> String {
         self.endpoint.to_string()
     }
 

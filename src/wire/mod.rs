@@ -17,7 +17,7 @@
 //! | the channel of a semaphore | `redisson_sc:{name}` |
 //! | the acquired permits of an expirable semaphore (zset of ids) | `{name}:timeout` |
 //! | the channel of a latch | `redisson_countdownlatch__channel__{name}` |
-//! | the result of an attempt at a number (text) | `{name}:attempt:<client id>/<place>` |
+//! | the result of an attempt at a number (text) | `{name}:attempt:<client id>/<random>/<count>` |
 //!
 //! Every kind of lock is a [`LockProtocol`]: its scripts, their keys and arguments, and the meaning of their replies. No other part
 //! of the crate spells a key or reads a reply.

@@ -21,7 +21,7 @@ pub(super) fn attempted<const N: usize>(
     arguments: [Bytes; N],
     attempt: &Attempt,
 ) -> Request {
-    let mut parts = vec![spec.key.clone(), spec.attempt(attempt)];
+    let mut parts = vec![spec.key.clone(), spec.result_key(attempt)];
     parts.extend(arguments);
     parts.extend([decimal(attempt.number), decimal(attempt.lasts)]);
     Request { script, parts }

@@ -44,16 +44,16 @@ impl SyncSpec {
     }
 
     /// The key that stores the result of an attempt.
-    pub(super) fn attempt(&self, attempt: &Attempt) -> Bytes {
-        format!("{}:{}", self.attempts, attempt.place).into()
+    pub(super) fn result_key(&self, attempt: &Attempt) -> Bytes {
+        format!("{}:{}", self.attempts, attempt.key_suffix).into()
     }
 }
 
 /// The identity of one operation of a client, the same at each sending: see `lua/attempts.lua`.
 #[derive(Debug, Clone)]
 pub(crate) struct Attempt {
-    /// No other attempt uses this place until this one is answered.
-    pub(crate) place: Arc<str>,
+    /// The end of the name of its result key. No other attempt uses that key before this one is answered.
+    pub(crate) key_suffix: Arc<str>,
     pub(crate) number: u64,
     /// For how many milliseconds the server keeps its result.
     pub(crate) lasts: u64,

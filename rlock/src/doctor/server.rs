@@ -45,26 +45,26 @@ pub async fn look(
     findings: &mut Findings,
     clocks: &mut Clocks,
 ) -> Result<(), Failure> {
-    let place = asked.place();
+    let address = asked.address();
     let answer = asked.ask("INFO", &[] as &[&str]).await?;
     if error(&answer).is_some_and(|message| message.starts_with("NOPERM")) {
         findings.note(
             "server",
             format!(
-                "{place}: the user may not run INFO: run the doctor as a user that may (+info +config|get)"
+                "{address}: the user may not run INFO: run the doctor as a user that may (+info +config|get)"
             ),
         );
         return Ok(());
     }
     let info = read(&text(&good(answer)?).unwrap_or_default());
-    if !version(&place, &info, findings) {
+    if !version(&address, &info, findings) {
         return Ok(());
     }
-    role(probe, &place, &info, findings);
-    memory(&place, &info, findings);
-    persistence(probe, &place, &info, asked, findings).await?;
-    let replicas = replicas(probe, &place, &info, findings);
-    idle(&place, asked, findings).await?;
+    role(probe, &address, &info, findings);
+    memory(&address, &info, findings);
+    persistence(probe, &address, &info, asked, findings).await?;
+    let replicas = replicas(probe, &address, &info, findings);
+    idle(&address, asked, findings).await?;
     clocks.read(asked).await?;
     for address in replicas {
         match probe.at(&address).await {
@@ -82,14 +82,14 @@ pub async fn look(
 }
 
 /// Checks the version. Returns whether the other checks are possible.
-fn version(place: &str, info: &Info, findings: &mut Findings) -> bool {
+fn version(address: &str, info: &Info, findings: &mut Findings) -> bool {
     if info
         .get("redis_mode")
         .is_some_and(|mode| mode == "sentinel")
     {
         findings.problem(
             "server",
-            format!("{place} is a sentinel, which stores no locks"),
+            format!("{address} is a sentinel, which stores no locks"),
             "Use redis-sentinel://host:port/service.",
         );
         return false;
@@ -106,7 +106,7 @@ fn version(place: &str, info: &Info, findings: &mut Findings) -> bool {
         .next()
         .and_then(|major| major.parse().ok())
         .unwrap_or_default();
-    let says = format!("{place} is {program} {version}");
+    let says = format!("{address} is {program} {version}");
     match major {
         0..=5 => findings.problem("version", says, "Upgrade to Redis 6.0 or later."),
         6 => findings.warn(
@@ -119,12 +119,12 @@ fn version(place: &str, info: &Info, findings: &mut Findings) -> bool {
     true
 }
 
-fn role(probe: &Probe, place: &str, info: &Info, findings: &mut Findings) {
+fn role(probe: &Probe, address: &str, info: &Info, findings: &mut Findings) {
     let is_cluster = whole(info, "cluster_enabled") == 1;
     if *probe.set_up() != SetUp::Cluster && is_cluster {
         findings.problem(
             "role",
-            format!("{place} is a node of a cluster, and the URL names one server"),
+            format!("{address} is a node of a cluster, and the URL names one server"),
             "Use redis-cluster://.",
         );
     } else if info.get("role").is_some_and(|role| role == "slave") {
@@ -135,13 +135,13 @@ fn role(probe: &Probe, place: &str, info: &Info, findings: &mut Findings) {
         );
         findings.problem(
             "role",
-            format!("{place} is a replica of {master}: it refuses writes"),
+            format!("{address} is a replica of {master}: it refuses writes"),
             "Name the master, or use redis-sentinel:// or redis-replicated://, which find the master.",
         );
     }
 }
 
-fn memory(place: &str, info: &Info, findings: &mut Findings) {
+fn memory(address: &str, info: &Info, findings: &mut Findings) {
     let (limit, used) = (whole(info, "maxmemory"), whole(info, "used_memory"));
     let policy = info
         .get("maxmemory_policy")
@@ -149,13 +149,13 @@ fn memory(place: &str, info: &Info, findings: &mut Findings) {
     if limit > 0 && policy != "noeviction" {
         findings.problem(
             "memory",
-            format!("{place}: maxmemory-policy is {policy}: a server without free memory evicts held locks"),
+            format!("{address}: maxmemory-policy is {policy}: a server without free memory evicts held locks"),
             "Set maxmemory-policy noeviction, or use a server of its own for locks.",
         );
     } else if limit > 0 && used > limit / 10 * 9 {
         findings.warn(
             "memory",
-            format!("{place}: {used} of {limit} bytes are used: a server without free memory refuses new locks"),
+            format!("{address}: {used} of {limit} bytes are used: a server without free memory refuses new locks"),
             "Raise maxmemory, or find the keys that use the memory.",
         );
     } else {
@@ -163,13 +163,13 @@ fn memory(place: &str, info: &Info, findings: &mut Findings) {
             0 => "no maxmemory".to_owned(),
             limit => format!("maxmemory {limit}"),
         };
-        findings.fine("memory", format!("{place}: {limit}, policy {policy}"));
+        findings.fine("memory", format!("{address}: {limit}, policy {policy}"));
     }
 }
 
 async fn persistence(
     probe: &Probe,
-    place: &str,
+    address: &str,
     info: &Info,
     asked: &mut ProbedNode,
     findings: &mut Findings,
@@ -184,7 +184,7 @@ async fn persistence(
         findings.problem(
             "persistence",
             format!(
-                "{place}: the last write to the disk failed; the server may refuse locks (MISCONF)"
+                "{address}: the last write to the disk failed; the server may refuse locks (MISCONF)"
             ),
             "Check the server's log and its disk.",
         );
@@ -192,7 +192,7 @@ async fn persistence(
     if whole(info, "aof_enabled") == 0 {
         findings.warn(
             "persistence",
-            format!("{place}: appendonly is no: a restart loses held locks"),
+            format!("{address}: appendonly is no: a restart loses held locks"),
             match probe.set_up() {
                 SetUp::Single => {
                     "Set appendonly yes; else two owners may hold a lock after a restart (docs/operations.md, \
@@ -216,14 +216,14 @@ async fn persistence(
         }
         None => "appendonly yes".to_owned(),
     };
-    findings.fine("persistence", format!("{place}: {says}"));
+    findings.fine("persistence", format!("{address}: {says}"));
     Ok(())
 }
 
 /// Checks the replicas and returns their addresses.
 fn replicas(
     probe: &Probe,
-    place: &str,
+    address: &str,
     info: &Info,
     findings: &mut Findings,
 ) -> Vec<(String, u16)> {
@@ -253,7 +253,7 @@ fn replicas(
         findings.warn(
             "replicas",
             format!(
-                "{place}: replicas that lag or are not in sync: {}",
+                "{address}: replicas that lag or are not in sync: {}",
                 behind.join(", ")
             ),
             "A failover to one of these loses locks: check its log and its network.",
@@ -261,26 +261,26 @@ fn replicas(
     }
     let is_alone = *probe.set_up() == SetUp::Single;
     match (addresses.len(), is_alone) {
-        (0, true) => findings.note("replicas", format!("{place} has no replica: the locks are on one server")),
+        (0, true) => findings.note("replicas", format!("{address} has no replica: the locks are on one server")),
         (0, false) => findings.warn(
             "replicas",
-            format!("{place} has no replica: if it fails, its locks are lost"),
+            format!("{address} has no replica: if it fails, its locks are lost"),
             "Add two replicas.",
         ),
         (1, false) => findings.warn(
             "replicas",
-            format!("{place} has one replica: if it fails, Durability::Majority and min-replicas-to-write refuse \
+            format!("{address} has one replica: if it fails, Durability::Majority and min-replicas-to-write refuse \
              all locks"),
             "Add a second replica.",
         ),
-        (number, _) => findings.fine("replicas", format!("{place} has {number} replicas, in sync")),
+        (number, _) => findings.fine("replicas", format!("{address} has {number} replicas, in sync")),
     }
     // `INFO` has this field only if the setting is not 0.
     let has_least = info.contains_key("min_slaves_good_slaves");
     if !is_alone && !addresses.is_empty() && !has_least {
         findings.warn(
             "min-replicas",
-            format!("{place}: min-replicas-to-write is 0: a master without its replicas grants locks that its \
+            format!("{address}: min-replicas-to-write is 0: a master without its replicas grants locks that its \
              successor does not know"),
             "Set min-replicas-to-write 1, with two replicas (docs/operations.md).",
         );
@@ -288,14 +288,18 @@ fn replicas(
     addresses
 }
 
-async fn idle(place: &str, asked: &mut ProbedNode, findings: &mut Findings) -> Result<(), Failure> {
+async fn idle(
+    address: &str,
+    asked: &mut ProbedNode,
+    findings: &mut Findings,
+) -> Result<(), Failure> {
     let timeout = setting(asked, "timeout").await?;
     if let Some(seconds) = timeout.and_then(|timeout| timeout.parse::<u64>().ok())
         && (1..=10).contains(&seconds)
     {
         findings.warn(
             "timeout",
-            format!("{place}: the server closes connections that are idle for {seconds} s"),
+            format!("{address}: the server closes connections that are idle for {seconds} s"),
             "Set timeout to 0 or to more than 10 s: an idle connection sends a PING every 5 s.",
         );
     }
@@ -326,7 +330,7 @@ impl Clocks {
         let (began, first) = *self.began.get_or_insert((at, told));
         let expected = first.as_secs_f64() + at.saturating_duration_since(began).as_secs_f64();
         self.ahead
-            .push((asked.place(), told.as_secs_f64() - expected));
+            .push((asked.address(), told.as_secs_f64() - expected));
         Ok(())
     }
 

@@ -44,11 +44,11 @@ pub async fn sentinels(
     let mut detections = BTreeSet::new();
     while let Some(address) = known.iter().find(|known| !asked.contains(*known)).cloned() {
         asked.insert(address.clone());
-        let place = format!("{}:{}", address.0, address.1);
+        let shown = format!("{}:{}", address.0, address.1);
         let Ok(mut sentinel) = probe.sentinel_at(&address).await else {
             findings.warn(
                 "sentinel",
-                format!("{place} cannot be reached"),
+                format!("{shown} cannot be reached"),
                 "Start it, or remove it from the URL.",
             );
             continue;
@@ -57,7 +57,7 @@ pub async fn sentinels(
         if let Some(message) = error(&answer) {
             findings.warn(
                 "sentinel",
-                format!("{place} does not know {service:?}: {message}"),
+                format!("{shown} does not know {service:?}: {message}"),
                 "Configure it to monitor the service, or remove it from the URL.",
             );
             continue;
@@ -69,12 +69,12 @@ pub async fn sentinels(
             field("ip").to_owned(),
             u16::try_from(number("port")).unwrap_or_default(),
         );
-        masters.entry(master).or_default().push(place.clone());
+        masters.entry(master).or_default().push(shown.clone());
         detections.insert(number("down-after-milliseconds"));
         if field("flags") != "master" {
             findings.problem(
                 "sentinel",
-                format!("{place} reports the master as {}", field("flags")),
+                format!("{shown} reports the master as {}", field("flags")),
                 "A failover is under way or needed: check the master and the sentinels' logs.",
             );
         }
@@ -82,13 +82,13 @@ pub async fn sentinels(
         match error(&quorum).filter(|message| !message.starts_with("NOPERM")) {
             Some(message) => findings.problem(
                 "quorum",
-                format!("{place}: {message}"),
+                format!("{shown}: {message}"),
                 "The sentinels cannot agree on a failover: start the missing sentinels, or lower the quorum.",
             ),
             None => findings.fine(
                 "sentinel",
                 format!(
-                    "{place}: a failover needs {} of {} sentinels; {} replicas",
+                    "{shown}: a failover needs {} of {} sentinels; {} replicas",
                     number("quorum"),
                     number("num-other-sentinels") + 1,
                     number("num-slaves")
@@ -142,17 +142,17 @@ pub async fn cluster(
     let mut first = probe.master().await?;
     let listed = nodes(&mut first).await?;
     for node in &listed {
-        let place = format!("{}:{}", node.address.0, node.address.1);
+        let shown = format!("{}:{}", node.address.0, node.address.1);
         if node.is("fail") || node.is("fail?") {
             findings.problem(
                 "cluster",
-                format!("{place} is marked as failed"),
+                format!("{shown} is marked as failed"),
                 "Start it, or remove it from the cluster (CLUSTER FORGET).",
             );
         } else if !node.is_connected && !node.is("myself") {
             findings.warn(
                 "cluster",
-                format!("{place} has no bus connection to {}", first.place()),
+                format!("{shown} has no bus connection to {}", first.address()),
                 "Check the network between the nodes: the port of the bus is the node's port plus 10000.",
             );
         }
@@ -160,7 +160,7 @@ pub async fn cluster(
         if node.is("master") && node.slots > 0 && listed.iter().find(follows).is_none() {
             findings.warn(
                 "cluster",
-                format!("{place} has no replica: if it fails, its slots are not served"),
+                format!("{shown} has no replica: if it fails, its slots are not served"),
                 "Add a replica (CLUSTER REPLICATE).",
             );
         }
@@ -179,7 +179,7 @@ pub async fn cluster(
         if info.contains("cluster_state:fail") {
             findings.problem(
                 "cluster",
-                format!("{} reports cluster_state:fail", master.place()),
+                format!("{} reports cluster_state:fail", master.address()),
                 "Some slots have no owner, or the node reaches no majority of the masters: check CLUSTER NODES.",
             );
         }

@@ -461,10 +461,10 @@ fn hosts_map(pairs: &Section<'_>) -> Result<AddressMap, Error> {
 fn ports_map(pairs: &Section<'_>) -> Result<AddressMap, Error> {
     let mut ports = HashMap::new();
     for (from, to) in pairs.pairs()? {
-        let place = to.rsplit_once(':');
-        let place = place.and_then(|(host, port)| Some((host.to_owned(), port.parse().ok()?)));
-        let place = place.ok_or_else(|| pairs.error(&from, "write host:port"))?;
-        ports.insert(from, place);
+        let address = to.rsplit_once(':');
+        let address = address.and_then(|(host, port)| Some((host.to_owned(), port.parse().ok()?)));
+        let address = address.ok_or_else(|| pairs.error(&from, "write host:port"))?;
+        ports.insert(from, address);
     }
     Ok(Box::new(move |host, port| {
         let known = ports.get(&format!("{host}:{port}"));

@@ -1,9 +1,8 @@
 //! The identities of requests that must not be executed twice (`lua/attempts.lua`).
 //!
-//! An attempt has a *place*, which names a key on the server, and a number. The server stores the
-//! number with the result, and answers a repetition from there. No other attempt has the place
-//! before this one is answered. A client thus has as many keys as it has had attempts under way at
-//! once.
+//! An attempt has a *result key* on the server and a number. The server stores the number with the
+//! result in that key, and answers a repetition from there. No other attempt uses the key before
+//! this one is answered. A client thus has as many keys as it has had attempts under way at once.
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,23 +15,24 @@ use crate::{
 
 /// The attempts of a client.
 pub(super) struct Attempts {
-    /// The prefix of its places.
+    /// The beginning of its key suffixes.
     client: String,
     lasts: u64,
     number: AtomicU64,
-    places: Arc<Mutex<Places>>,
+    suffixes: Arc<Mutex<KeySuffixes>>,
 }
 
+/// The ends of the names of result keys.
 #[derive(Default)]
-struct Places {
+struct KeySuffixes {
     free: Vec<Arc<str>>,
     made: u32,
 }
 
-/// An attempt that is not answered yet. No other attempt has its place.
+/// An attempt that is not answered yet. No other attempt has its result key.
 pub(super) struct Ongoing {
     pub(super) attempt: Attempt,
-    places: Arc<Mutex<Places>>,
+    suffixes: Arc<Mutex<KeySuffixes>>,
 }
 
 impl Attempts {
@@ -44,32 +44,34 @@ impl Attempts {
             client: format!("{id}/{:x}", fastrand::u32(..)),
             lasts: lasts.unwrap_or(u64::MAX).clamp(1_000, LONGEST),
             number: AtomicU64::new(0),
-            places: Arc::default(),
+            suffixes: Arc::default(),
         }
     }
 
     pub(super) fn begin(&self) -> Ongoing {
-        let place = {
-            let mut places = lock(&self.places);
-            places.free.pop().unwrap_or_else(|| {
-                places.made += 1;
-                format!("{}/{}", self.client, places.made).into()
+        let key_suffix = {
+            let mut suffixes = lock(&self.suffixes);
+            suffixes.free.pop().unwrap_or_else(|| {
+                suffixes.made += 1;
+                format!("{}/{}", self.client, suffixes.made).into()
             })
         };
         Ongoing {
             attempt: Attempt {
-                place,
+                key_suffix,
                 number: self.number.fetch_add(1, Ordering::Relaxed) + 1,
                 lasts: self.lasts,
             },
-            places: self.places.clone(),
+            suffixes: self.suffixes.clone(),
         }
     }
 }
 
 impl Drop for Ongoing {
     fn drop(&mut self) {
-        lock(&self.places).free.push(self.attempt.place.clone());
+        lock(&self.suffixes)
+            .free
+            .push(self.attempt.key_suffix.clone());
     }
 }
 

@@ -19,7 +19,7 @@ use crate::redis::{
 type Done = oneshot::Sender<Result<(), CallError>>;
 
 /// A channel with a present or requested subscription.
-struct Placed {
+struct Subscription {
     /// The node of its subscription, if its slot has one.
     node: Option<Arc<Node>>,
     /// The number of the first request to that node. Answers to earlier requests concern an earlier subscription.
@@ -49,7 +49,7 @@ struct Answer {
 struct ShardSubscriptions {
     topology: Arc<Topology>,
     events: mpsc::UnboundedSender<Event>,
-    placed: HashMap<Bytes, Placed>,
+    channels: HashMap<Bytes, Subscription>,
     listeners: Vec<Listener>,
     answers: FuturesUnordered<BoxFuture<Option<Answer>>>,
     /// The number of requests to subscribe, to all nodes.
@@ -90,7 +90,7 @@ impl ShardSubscriptions {
         Self {
             topology,
             events,
-            placed: HashMap::default(),
+            channels: HashMap::default(),
             listeners: Vec::new(),
             answers: FuturesUnordered::new(),
             asked: 0,
@@ -100,49 +100,53 @@ impl ShardSubscriptions {
     fn take_up(&mut self, want: Want) {
         match want {
             Want::Subscribe { channel, done } => {
-                let placed = self
-                    .placed
-                    .entry(channel.clone())
-                    .or_insert_with(|| Placed {
-                        node: None,
-                        first: 0,
-                        is_asked: false,
-                        asking: Vec::new(),
-                        moved: false,
-                    });
-                if placed.asking.len() == placed.asking.capacity() {
+                let subscription =
+                    self.channels
+                        .entry(channel.clone())
+                        .or_insert_with(|| Subscription {
+                            node: None,
+                            first: 0,
+                            is_asked: false,
+                            asking: Vec::new(),
+                            moved: false,
+                        });
+                if subscription.asking.len() == subscription.asking.capacity() {
                     // A node that cannot be reached answers no caller, not even callers that have gone.
-                    placed.asking.retain(|done| !done.is_closed());
+                    subscription.asking.retain(|done| !done.is_closed());
                 }
-                placed.asking.push(done);
-                self.place(channel);
+                subscription.asking.push(done);
+                self.subscribe_at_owner(channel);
             }
             Want::Unsubscribe { channel } => {
-                if let Some(node) = self.placed.remove(&channel).and_then(|placed| placed.node) {
+                if let Some(node) = self
+                    .channels
+                    .remove(&channel)
+                    .and_then(|subscription| subscription.node)
+                {
                     self.tell(&node, Want::Unsubscribe { channel });
                 }
             }
-            Want::Forget { channel } => drop(self.placed.remove(&channel)),
+            Want::Forget { channel } => drop(self.channels.remove(&channel)),
         }
     }
 
     /// Subscribes at the node of the channel's slot, unless that is under way, and unsubscribes at the previous one.
-    fn place(&mut self, channel: Bytes) {
+    fn subscribe_at_owner(&mut self, channel: Bytes) {
         let owner = self.owner(&channel);
-        let Some(placed) = self.placed.get_mut(&channel) else {
+        let Some(subscription) = self.channels.get_mut(&channel) else {
             return;
         };
-        let has_moved = !is_same(&placed.node, &owner);
-        if placed.is_asked && !has_moved {
+        let has_moved = !is_same(&subscription.node, &owner);
+        if subscription.is_asked && !has_moved {
             return;
         }
-        placed.is_asked = owner.is_some();
+        subscription.is_asked = owner.is_some();
         let number = self.asked + 1;
         if has_moved {
-            placed.first = number;
-            let old = std::mem::replace(&mut placed.node, owner.clone());
+            subscription.first = number;
+            let old = std::mem::replace(&mut subscription.node, owner.clone());
             if let Some(old) = old {
-                placed.moved = true;
+                subscription.moved = true;
                 let channel = channel.clone();
                 self.tell(&old, Want::Forget { channel });
             }
@@ -167,21 +171,21 @@ impl ShardSubscriptions {
     }
 
     fn answered(&mut self, answer: Answer) {
-        let Some(placed) = self.placed.get_mut(&answer.channel) else {
+        let Some(subscription) = self.channels.get_mut(&answer.channel) else {
             return;
         };
-        let is_there = placed
+        let is_there = subscription
             .node
             .as_ref()
             .is_some_and(|node| Arc::ptr_eq(node, &answer.node));
-        if !is_there || answer.number < placed.first {
+        if !is_there || answer.number < subscription.first {
             return;
         }
-        placed.is_asked = false;
-        for done in placed.asking.drain(..) {
+        subscription.is_asked = false;
+        for done in subscription.asking.drain(..) {
             let _ = done.send(answer.result.clone());
         }
-        if std::mem::take(&mut placed.moved) {
+        if std::mem::take(&mut subscription.moved) {
             let slot = hash_slot(&answer.channel);
             let _ = self
                 .events
@@ -191,12 +195,12 @@ impl ShardSubscriptions {
 
     /// Slots have moved: moves the subscriptions at wrong nodes to the right ones.
     fn follow(&mut self) {
-        let has_moved = |(channel, placed): (&Bytes, &Placed)| {
-            (!is_same(&placed.node, &self.owner(channel))).then(|| channel.clone())
+        let has_moved = |(channel, subscription): (&Bytes, &Subscription)| {
+            (!is_same(&subscription.node, &self.owner(channel))).then(|| channel.clone())
         };
-        let moved: Vec<Bytes> = self.placed.iter().filter_map(has_moved).collect();
+        let moved: Vec<Bytes> = self.channels.iter().filter_map(has_moved).collect();
         for channel in moved {
-            self.place(channel);
+            self.subscribe_at_owner(channel);
         }
         let routes = self.topology.routes.borrow().clone();
         let still_there =
@@ -319,7 +323,7 @@ mod tests {
             drop(subscribe(&mut subscriptions));
         }
         let mut last = subscribe(&mut subscriptions);
-        let asking = subscriptions.placed["channel".as_bytes()].asking.len();
+        let asking = subscriptions.channels["channel".as_bytes()].asking.len();
         assert!(asking < 10, "{asking} callers");
         assert_eq!(subscriptions.answers.len(), 1);
         subscriptions.answered(confirmed(&subscriptions, 1));
@@ -337,7 +341,7 @@ mod tests {
             .moved(hash_slot(b"channel"), &("127.0.0.1".into(), 3));
         let _second = subscribe(&mut subscriptions);
         assert!(
-            subscriptions.placed["channel".as_bytes()].moved,
+            subscriptions.channels["channel".as_bytes()].moved,
             "the rest are to be woken"
         );
         subscriptions.answered(old);
