@@ -169,7 +169,7 @@ impl Attempt {
         let acquire = self.build_request(entry, tenure.as_deref(), sent);
         let sending = engine
             .batcher
-            .run_from(self.permit.take(), acquire, request.durability);
+            .run_by_permit(self.permit.take(), acquire, request.durability);
         let answer = sending.await;
         let acknowledged = answer.as_ref().ok().and_then(|answer| answer.acknowledged);
         let outcome = answer.and_then(|answer| {

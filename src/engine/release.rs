@@ -401,12 +401,12 @@ impl Engine {
             true => {
                 let sent = || tenure.let_next_ask();
                 self.batcher
-                    .run_telling(release, Durability::Local, sent)
+                    .run_with_callback(release, Durability::Local, sent)
                     .await
             }
             false => {
                 self.batcher
-                    .run_from(permit, release, Durability::Local)
+                    .run_by_permit(permit, release, Durability::Local)
                     .await
             }
         };
@@ -460,7 +460,7 @@ impl Engine {
         let request = (spec.protocol).release(spec, owner, release.lease.as_ref(), holds);
         let sending = self
             .batcher
-            .run_from(release.permit.take(), request, Durability::Local);
+            .run_by_permit(release.permit.take(), request, Durability::Local);
         let reply = sending.await?.reply;
         if holds == 0 && reply.is_done() {
             self.wakeups.record_release(spec, &reply);

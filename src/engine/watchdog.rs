@@ -206,7 +206,7 @@ impl Engine {
             return;
         }
         let sent = Instant::now();
-        let answers = self.batcher.run_together(requests, durability).await;
+        let answers = self.batcher.run_batch(requests, durability).await;
         let mut unverified = Vec::new();
         for ((renewal, _op_lock), answer) in turns.iter().zip(answers) {
             match answer {

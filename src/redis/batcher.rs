@@ -77,30 +77,30 @@ impl Batcher {
         request: Request,
         durability: Durability,
     ) -> impl Future<Output = Result<Answered, CallError>> {
-        self.run_as(request, durability, None::<fn()>)
+        self.run_in_lane(request, durability, None::<fn()>)
     }
 
-    /// As [`run`](Self::run). Calls `sent` once every later request is certain to follow this operation. Never calls it for a batched
-    /// or unsent operation.
-    pub(crate) fn run_telling<S: FnOnce()>(
+    /// As [`run`](Self::run). Calls `on_sent` once every later request is certain to follow this operation. Never calls it for a
+    /// batched or unsent operation.
+    pub(crate) fn run_with_callback<S: FnOnce()>(
         &self,
         request: Request,
         durability: Durability,
-        sent: S,
+        on_sent: S,
     ) -> impl Future<Output = Result<Answered, CallError>> + use<'_, S> {
-        self.run_as(request, durability, Some(sent))
+        self.run_in_lane(request, durability, Some(on_sent))
     }
 
-    fn run_as<S: FnOnce()>(
+    fn run_in_lane<S: FnOnce()>(
         &self,
         request: Request,
         durability: Durability,
-        sent: Option<S>,
+        on_sent: Option<S>,
     ) -> impl Future<Output = Result<Answered, CallError>> + use<'_, S> {
         let lane = self.lane(&request, durability);
         async move {
             let (_counted, load) = CountedInLoad::new(&self.load);
-            let most_alone = match sent {
+            let most_alone = match on_sent {
                 // Operations that wait for replicas gather on their own connection.
                 _ if durability.waits(self.redis.replicas(lane.slot)) => usize::MAX,
                 Some(_) => MOST_WITH_CALLBACK,
@@ -109,12 +109,12 @@ impl Batcher {
             let admission = lane.locked().admit(request.parts, most_alone);
             match admission {
                 Admission::Alone(operation) => {
-                    let _leave = Alone(&lane);
+                    let _leave = LoneOperation(&lane);
                     self.batches.sent(1);
                     let call = self
                         .redis
                         .call(lane.script, Arc::new([operation]), durability);
-                    let mut replies = begin(call, sent).await?;
+                    let mut replies = call_then(call, on_sent).await?;
                     replies.pop().ok_or(CallError::Closed)
                 }
                 Admission::Queued { reply, carrier } => {
@@ -158,8 +158,8 @@ impl Batcher {
         bundle::send_permits(&self.redis, &self.runtime, count)
     }
 
-    /// Runs one operation by its permit in a bundle, or without a permit as [`run`](Self::run).
-    pub(crate) fn run_from(
+    /// Runs one operation in the bundle of its permit, or without a permit as [`run`](Self::run).
+    pub(crate) fn run_by_permit(
         &self,
         permit: Option<SendPermit>,
         request: Request,
@@ -172,8 +172,8 @@ impl Batcher {
         }
     }
 
-    /// Runs requests with one batch key in one call.
-    pub(crate) async fn run_together(
+    /// Runs requests with one batch key in one call, at once.
+    pub(crate) async fn run_batch(
         &self,
         requests: Vec<Request>,
         durability: Durability,
@@ -271,11 +271,11 @@ impl Batcher {
     }
 }
 
-/// Runs `call`, and calls `then` after its first poll: by then the call is in its connection's queue, or even answered.
-async fn begin<T>(mut call: BoxFuture<T>, then: Option<impl FnOnce()>) -> T {
+/// Runs `call`, and calls `on_sent` after its first poll: by then the call is in its connection's queue, or even answered.
+async fn call_then<T>(mut call: BoxFuture<T>, on_sent: Option<impl FnOnce()>) -> T {
     let polled = poll_fn(|context| Poll::Ready(call.as_mut().poll(context))).await;
-    if let Some(then) = then {
-        then();
+    if let Some(on_sent) = on_sent {
+        on_sent();
     }
     match polled {
         Poll::Ready(done) => done,
@@ -296,9 +296,9 @@ impl Lane {
 }
 
 /// A lone operation under way.
-struct Alone<'a>(&'a Lane);
+struct LoneOperation<'a>(&'a Lane);
 
-impl Drop for Alone<'_> {
+impl Drop for LoneOperation<'_> {
     fn drop(&mut self) {
         self.0.locked().alone_is_over();
     }
@@ -357,15 +357,15 @@ mod tests {
 
     use super::*;
 
-    /// A call that is answered at its first poll also calls `then`.
+    /// A call that is answered at its first poll also calls `on_sent`.
     #[test]
     fn first_poll_of_a_call_reports_that_it_is_sent() {
         let sent = std::cell::Cell::new(0);
-        let then = || Some(|| sent.set(sent.get() + 1));
-        let answered_at_once = begin(Box::pin(std::future::ready(1)), then());
+        let on_sent = || Some(|| sent.set(sent.get() + 1));
+        let answered_at_once = call_then(Box::pin(std::future::ready(1)), on_sent());
         assert_eq!(sent.get(), 0);
         assert_eq!((answered_at_once.now_or_never(), sent.get()), (Some(1), 1));
-        let mut unanswered = Box::pin(begin::<()>(Box::pin(std::future::pending()), then()));
+        let mut unanswered = Box::pin(call_then::<()>(Box::pin(std::future::pending()), on_sent()));
         assert_eq!(((&mut unanswered).now_or_never(), sent.get()), (None, 2));
     }
 }
