@@ -23,7 +23,7 @@ use super::{
     frame,
     fred::hash_slot,
     rights::Rights,
-    script_conn::{Closed, Open},
+    script_conn::{ClosedForGood, LiveConn},
     server::{CONNECT_WAIT, MESSAGES},
     subscriptions::{Channels, ShardMap, Subscriber, Want, Wants},
     target::Target,
@@ -91,7 +91,7 @@ impl Cluster {
     async fn all_ready(&self) {
         let routes = self.topology.routes.borrow().clone();
         for node in routes.nodes() {
-            let _ = node.line.opened().await;
+            let _ = node.script_conn.ready().await;
         }
     }
 }
@@ -148,11 +148,11 @@ impl Redis for Cluster {
     fn ready(&self, slot: HashSlot, durability: Durability) -> BoxFuture<()> {
         let topology = self.topology.clone();
         Box::pin(async move {
-            while let Ok((node, _)) = topology.opened(slot).await {
+            while let Ok((node, _)) = topology.ready(slot).await {
                 let Some(durable) = topology.waiting(slot, &node, durability) else {
                     return;
                 };
-                let opened = topology.while_owner(slot, &node, durable.line.opened());
+                let opened = topology.while_owner(slot, &node, durable.script_conn.ready());
                 if opened.await.is_some() {
                     return;
                 }
@@ -164,7 +164,7 @@ impl Redis for Cluster {
         let node = self.topology.routes.borrow().node(slot).cloned();
         node.is_some_and(|node| {
             let durable = self.topology.waiting(slot, &node, durability);
-            node.line.is_up() && durable.is_none_or(|durable| durable.line.is_up())
+            node.script_conn.is_up() && durable.is_none_or(|durable| durable.script_conn.is_up())
         })
     }
 
@@ -175,10 +175,10 @@ impl Redis for Cluster {
                 let durable = || {
                     self.topology
                         .waiting(slot, &node, durability)?
-                        .line
+                        .script_conn
                         .trouble()
                 };
-                node.line.trouble().or_else(durable)
+                node.script_conn.trouble().or_else(durable)
             }
             None => Some(Arc::new(Cause::connection(
                 "no known node of the cluster serves the slot",
@@ -189,7 +189,7 @@ impl Redis for Cluster {
     fn ping(&self) -> BoxFuture<Result<(), CallError>> {
         let routes = self.topology.routes.borrow().clone();
         Box::pin(async move {
-            let pings = routes.nodes().map(|node| node.line.ping());
+            let pings = routes.nodes().map(|node| node.script_conn.ping());
             try_join_all(pings).await.map(drop)
         })
     }
@@ -198,11 +198,17 @@ impl Redis for Cluster {
         if !self.rights.is_unknown() {
             return None;
         }
-        let open = self.topology.routes.borrow().node(slot)?.line.open()?;
+        let conn = self
+            .topology
+            .routes
+            .borrow()
+            .node(slot)?
+            .script_conn
+            .current()?;
         let (rights, publishing) = (self.rights.clone(), self.topology.publishing);
         let channel = channel.clone();
         Some(Box::pin(async move {
-            rights.ask(&open, publishing, channel).await
+            rights.ask(&conn, publishing, channel).await
         }))
     }
 
@@ -216,11 +222,14 @@ impl Redis for Cluster {
             }
             Publishing::Sharded => ("NUMSUB", routes.nodes().collect()),
         };
-        let open: Vec<_> = nodes.iter().filter_map(|node| node.line.open()).collect();
+        let conns: Vec<_> = nodes
+            .iter()
+            .filter_map(|node| node.script_conn.current())
+            .collect();
         let args = vec![Bytes::from_static(question.as_bytes()), channel.clone()];
         Some(Box::pin(async move {
-            for open in open {
-                let answer = open.send("PUBSUB", args.clone()).await;
+            for conn in conns {
+                let answer = conn.send("PUBSUB", args.clone()).await;
                 // A user without the right to ask gets an error.
                 if answer.is_ok_and(|answer| frame::number_at(&answer, 1) > Some(0)) {
                     return true;
@@ -337,28 +346,28 @@ impl Topology {
         operations: &Arc<[Operation]>,
         durability: Durability,
     ) -> Result<(Address, Answered<Frame>), CallError> {
-        let (node, open) = self.opened(slot).await?;
+        let (node, conn) = self.ready(slot).await?;
         let running = async {
             if let Some(durable) = self.waiting(slot, &node, durability) {
                 let mut answered = pin!(durable.run(script, operations.clone()));
                 // A connection with a pending `WAIT` is silent for longer even if it works.
-                let awaited = open.awaits();
+                let in_flight = conn.count_call_elsewhere();
                 tokio::select! {
                     biased;
                     answer = &mut answered => {
                         if answer.is_ok() {
-                            awaited.answered();
+                            in_flight.answered();
                         }
                         return answer.inspect_err(|_| self.request_refresh());
                     }
-                    () = open.ended() => self.request_refresh(),
+                    () = conn.ended() => self.request_refresh(),
                 }
                 return answered.await.inspect_err(|_| self.request_refresh());
             }
-            let answer = open.run(script, self.publishing, operations).await;
+            let answer = conn.run(script, self.publishing, operations).await;
             if answer.is_err() {
                 self.request_refresh();
-                let _ = node.line.replaced(&open).await;
+                let _ = node.script_conn.replaced(&conn).await;
             }
             answer.map(Answered::from)
         };
@@ -383,40 +392,40 @@ impl Topology {
     ) -> Result<(Address, Answered<Frame>), CallError> {
         let refused = |message: String| CallError::Refused(Refusal::Transient { message });
         let (host, port) = &address;
-        let Some(conn) = self.asking_conn(&address) else {
+        let Some(asking) = self.asking_conn(&address) else {
             let message = "ASK: the redirections name more nodes than a cluster has";
             return Err(refused(message.into()));
         };
         let unconnected = || refused(format!("ASK: no connection to {host}:{port}"));
-        conn.is_used();
+        asking.mark_used();
         // Outside the lock: calls to an unreachable node must not wait for it one after the other.
-        match timeout(ANSWER_WAIT, conn.line.opened()).await {
+        match timeout(ANSWER_WAIT, asking.script_conn.ready()).await {
             Ok(opened) => drop(opened?),
             Err(_) => return Err(unconnected()),
         }
-        let op_lock = conn.op_lock.lock().await;
-        let open = conn.line.open().ok_or_else(unconnected)?;
+        let op_lock = asking.op_lock.lock().await;
+        let conn = asking.script_conn.current().ok_or_else(unconnected)?;
         let redirects = self.owner_redirects(slot, &address, script.keys(operations));
         if timeout(ANSWER_WAIT, redirects).await != Ok(true) {
             let message = "TRYAGAIN some keys may be at the node that the slot leaves";
             return Err(refused(message.into()));
         }
-        if open.has_ended() {
+        if conn.has_ended() {
             return Err(unconnected());
         }
         // Sends the text: after a NOSCRIPT, another ASKING would be needed.
         let text = script.text_arriving(self.publishing);
         let (key, rest) = script.arriving(operations);
         let parts = [text, decimal(1), key].into_iter().chain(rest);
-        let (_asking, answer) = tokio::join!(
+        let (_asked, answer) = tokio::join!(
             biased;
-            open.send("ASKING", Vec::new()),
-            open.send("EVAL", parts.collect()),
+            conn.send("ASKING", Vec::new()),
+            conn.send("EVAL", parts.collect()),
         );
         let answered = async {
             let frame = answer?;
             let wanted = durability.wanted(None, self.replicas_at(&address));
-            let acknowledged = self.wait.on(&open, wanted).await?;
+            let acknowledged = self.wait.on(&conn, wanted).await?;
             Ok(Answered {
                 reply: frame,
                 acknowledged,
@@ -427,7 +436,7 @@ impl Topology {
         match answered {
             Ok(answered) => Ok((address, answered)),
             Err(reason) => {
-                let _ = timeout(ANSWER_WAIT, conn.line.replaced(&open)).await;
+                let _ = timeout(ANSWER_WAIT, asking.script_conn.replaced(&conn)).await;
                 Err(CallError::Unanswered { reason })
             }
         }
@@ -445,11 +454,12 @@ impl Topology {
     ) -> bool {
         // Does not wait for a connection: the caller has the operation lock of the connection to `address`.
         let owner = self.routes.borrow().node(slot).cloned();
-        let Some((node, open)) = owner.and_then(|node| Some((node.clone(), node.line.open()?)))
+        let Some((node, conn)) =
+            owner.and_then(|node| Some((node.clone(), node.script_conn.current()?)))
         else {
             return false;
         };
-        let asked = keys.map(|key| open.send("PTTL", vec![key.clone()]));
+        let asked = keys.map(|key| conn.send("PTTL", vec![key.clone()]));
         let answers = join_all(asked).await;
         let redirects = |answer: &Frame| {
             frame::error(answer).is_some_and(|message| {
@@ -465,13 +475,16 @@ impl Topology {
     }
 
     /// The connection to the owner of `slot`, once there is one.
-    async fn opened(&self, slot: HashSlot) -> Result<(Arc<Node>, Arc<Open>), CallError> {
+    async fn ready(&self, slot: HashSlot) -> Result<(Arc<Node>, Arc<LiveConn>), CallError> {
         loop {
             let node = self.owner(slot).await?;
-            match self.while_owner(slot, &node, node.line.opened()).await {
-                Some(Ok(open)) => return Ok((node, open)),
+            match self
+                .while_owner(slot, &node, node.script_conn.ready())
+                .await
+            {
+                Some(Ok(conn)) => return Ok((node, conn)),
                 // The client or its runtime has ended; the node has not left.
-                Some(Err(Closed)) if !node.has_left() || self.closed.is_cancelled() => {
+                Some(Err(ClosedForGood)) if !node.has_left() || self.closed.is_cancelled() => {
                     return Err(CallError::Closed);
                 }
                 _ => {}

@@ -19,7 +19,7 @@ use super::{
     Answered, CallError, Tasks,
     connection::Frame,
     frame,
-    script_conn::{Closed, Open, ScriptConn},
+    script_conn::{ClosedForGood, LiveConn, ScriptConn},
 };
 use crate::{
     durability::{Acknowledged, Durability},
@@ -34,7 +34,7 @@ use crate::{
 /// The most calls that share a `WAIT`.
 const AT_ONCE: usize = 64;
 /// The most log lines a minute about refused commands, for each durability.
-const MOST_LINES: u32 = 3;
+const MOST_LOG_LINES: u32 = 3;
 /// How long a broken connection may take to be replaced. Then another connection kills it, so that its calls end.
 const REPLACED_WITHIN: Duration = Duration::from_millis(500);
 /// How long the number of connected replicas is cached.
@@ -71,17 +71,17 @@ pub(super) struct Wait {
 }
 
 impl Wait {
-    /// Waits once on `open`, right after a script's answer there.
+    /// Waits once on `conn`, right after a script's answer there.
     pub(super) async fn on(
         self,
-        open: &Open,
+        conn: &LiveConn,
         wanted: u32,
     ) -> Result<Option<Acknowledged>, Arc<str>> {
         if wanted == 0 {
             return Ok(None);
         }
         let (name, args) = self.command(wanted, self.longest);
-        let waited = open.send(name, args).await?;
+        let waited = conn.send(name, args).await?;
         let by = match frame::error(&waited) {
             Some(message) if !is_lasting(&message) => Some(0),
             _ => frame::acknowledgements(&waited),
@@ -132,15 +132,15 @@ impl Durables {
 /// A connection on which calls of one durability wait for replicas.
 #[derive(Clone)]
 pub(super) struct Durable {
-    pub(super) line: ScriptConn,
+    pub(super) script_conn: ScriptConn,
     calls: mpsc::UnboundedSender<Call>,
 }
 
 impl Durable {
     /// `listed` returns the number of replicas, including replicas that are down.
     pub(super) fn start(
-        line: ScriptConn,
-        scripts: ScriptConn,
+        script_conn: ScriptConn,
+        killing_conn: ScriptConn,
         publishing: Publishing,
         wait: Wait,
         durability: Durability,
@@ -149,11 +149,11 @@ impl Durable {
     ) -> Self {
         let (calls, queued) = mpsc::unbounded_channel();
         let worker = DurableWorker {
-            line: line.clone(),
-            scripts,
+            script_conn: script_conn.clone(),
+            killing_conn,
             publishing,
             configured: wait,
-            lines: RateLimit::new(MOST_LINES),
+            log_limit: RateLimit::new(MOST_LOG_LINES),
             durability,
             listed,
             used: None,
@@ -163,7 +163,7 @@ impl Durable {
             sent: HashSet::default(),
         };
         tasks.spawn(worker.serve(queued));
-        Self { line, calls }
+        Self { script_conn, calls }
     }
 
     /// Runs the call and waits for replicas. An error says why there is no answer.
@@ -174,7 +174,7 @@ impl Durable {
     ) -> Result<Answered<Frame>, Arc<str>> {
         let closed = || Err("the connection was closed".into());
         // Waits here: in the queue, a call would stay until there is a connection, even if its caller has gone.
-        if self.line.opened().await.is_err() {
+        if self.script_conn.ready().await.is_err() {
             return closed();
         }
         let (done, answer) = oneshot::channel();
@@ -191,17 +191,17 @@ impl Durable {
 
 /// The task that sends the calls.
 struct DurableWorker<L> {
-    line: ScriptConn,
-    /// The server's connection for scripts.
-    scripts: ScriptConn,
+    script_conn: ScriptConn,
+    /// The server's connection for scripts. It kills a broken connection that stays.
+    killing_conn: ScriptConn,
     publishing: Publishing,
     /// The way to wait on a new connection.
     configured: Wait,
-    lines: RateLimit,
+    log_limit: RateLimit,
     durability: Durability,
     listed: L,
     /// The connection to which the further fields belong.
-    used: Option<Arc<Open>>,
+    used: Option<Arc<LiveConn>>,
     /// `None` once the server has refused the command.
     wait: Option<Wait>,
     connected: Option<usize>,
@@ -224,18 +224,18 @@ struct Waited {
 impl<L: Fn() -> usize + Send + Sync> DurableWorker<L> {
     async fn serve(mut self, mut calls: mpsc::UnboundedReceiver<Call>) {
         let mut batch = Vec::new();
-        let line = self.line.clone();
+        let own = self.script_conn.clone();
         loop {
             // Each caller belongs to the client, and the client's end waits for this task.
             let called = tokio::select! {
                 biased;
                 called = calls.recv_many(&mut batch, AT_ONCE) => called,
-                () = line.closed() => 0,
+                () = own.closed() => 0,
             };
             if called == 0 {
                 return;
             }
-            if self.line.open().is_none() {
+            if self.script_conn.current().is_none() {
                 // The connection broke while these calls were queued. They are unsent. A renewal must not keep its lock's
                 // operation lock until there is another connection.
                 let reason: Arc<str> = "the connection broke before the call was sent".into();
@@ -243,7 +243,7 @@ impl<L: Fn() -> usize + Send + Sync> DurableWorker<L> {
                     let _ = call.done.send(Err(reason.clone()));
                 }
             }
-            let Ok(open) = self.line.opened().await else {
+            let Ok(conn) = self.script_conn.ready().await else {
                 return;
             };
             // The callers of these unsent calls have gone: the slot has moved meanwhile.
@@ -251,10 +251,10 @@ impl<L: Fn() -> usize + Send + Sync> DurableWorker<L> {
             if batch.is_empty() {
                 continue;
             }
-            self.use_connection(&open);
-            if let Err(reason) = self.round(&open, &mut batch).await {
+            self.use_connection(&conn);
+            if let Err(reason) = self.round(&conn, &mut batch).await {
                 tracing::debug!(%reason, "calls that wait for replicas are unanswered");
-                if self.dropped(&open).await.is_err() {
+                if self.dropped(&conn).await.is_err() {
                     return;
                 }
                 for call in batch.drain(..) {
@@ -265,41 +265,41 @@ impl<L: Fn() -> usize + Send + Sync> DurableWorker<L> {
     }
 
     /// Waits until the server has dropped the broken connection `old`: a later one has replaced it, or killed it.
-    async fn dropped(&self, old: &Arc<Open>) -> Result<(), Closed> {
+    async fn dropped(&self, old: &Arc<LiveConn>) -> Result<(), ClosedForGood> {
         let killed = async {
             tokio::time::sleep(REPLACED_WITHIN).await;
-            match self.scripts.opened().await {
-                Ok(scripts) if scripts.kills(old).await => {}
+            match self.killing_conn.ready().await {
+                Ok(conn) if conn.kill(old).await => {}
                 _ => std::future::pending().await,
             }
         };
         tokio::select! {
             biased;
-            replaced = self.line.replaced(old) => replaced,
+            replaced = self.script_conn.replaced(old) => replaced,
             () = killed => Ok(()),
         }
     }
 
     /// Forgets the state of another connection, which may have led to another server.
-    fn use_connection(&mut self, open: &Arc<Open>) {
-        let is_same = |used: &Arc<Open>| Arc::ptr_eq(used, open);
+    fn use_connection(&mut self, conn: &Arc<LiveConn>) {
+        let is_same = |used: &Arc<LiveConn>| Arc::ptr_eq(used, conn);
         if !self.used.as_ref().is_some_and(is_same) {
-            self.used = Some(open.clone());
+            self.used = Some(conn.clone());
             self.wait = Some(self.configured);
             (self.sent, self.counted) = (HashSet::default(), None);
         }
     }
 
     /// Sends all calls and then a `WAIT`. Answers each call once enough replicas have it, or at its deadline.
-    async fn round(&mut self, open: &Open, calls: &mut Vec<Call>) -> Result<(), Arc<str>> {
+    async fn round(&mut self, conn: &LiveConn, calls: &mut Vec<Call>) -> Result<(), Arc<str>> {
         if self
             .counted
             .is_none_or(|counted| counted.elapsed() > COUNT_EVERY)
         {
-            self.count(open).await?;
+            self.count(conn).await?;
         }
         let mut wanted = self.wanted();
-        let (frames, mut waited) = self.write(open, calls, wanted).await?;
+        let (frames, mut waited) = self.write(conn, calls, wanted).await?;
         for (call, frame) in calls.iter_mut().zip(frames) {
             call.frame = frame;
         }
@@ -309,7 +309,7 @@ impl<L: Fn() -> usize + Send + Sync> DurableWorker<L> {
         loop {
             if waited.by.is_some_and(|by| by < wanted) {
                 // The number of replicas may have fallen.
-                self.count(open).await?;
+                self.count(conn).await?;
                 wanted = self.wanted();
             }
             let now = Instant::now();
@@ -324,12 +324,12 @@ impl<L: Fn() -> usize + Send + Sync> DurableWorker<L> {
             if calls.is_empty() {
                 if is_wrong_server {
                     // A managed service may have moved the host's name to another master.
-                    open.is_wrong_server();
+                    conn.report_wrong_server();
                 }
                 return Ok(());
             }
             let left = self.left(calls);
-            (_, waited) = self.send(open, no_calls(), wanted, left).await?;
+            (_, waited) = self.send(conn, no_calls(), wanted, left).await?;
         }
     }
 
@@ -349,7 +349,7 @@ impl<L: Fn() -> usize + Send + Sync> DurableWorker<L> {
     /// The answers to the calls and to a following `WAIT`.
     async fn write(
         &mut self,
-        open: &Open,
+        conn: &LiveConn,
         calls: &[Call],
         wanted: u32,
     ) -> Result<(Vec<Frame>, Waited), Arc<str>> {
@@ -368,9 +368,9 @@ impl<L: Fn() -> usize + Send + Sync> DurableWorker<L> {
         let evals = calls
             .iter()
             .zip(texts)
-            .map(|(call, (name, text))| open.eval(name, text, call.script, &call.operations));
+            .map(|(call, (name, text))| conn.eval(name, text, call.script, &call.operations));
         let left = self.left(calls);
-        let (mut frames, mut waited) = self.send(open, evals, wanted, left).await?;
+        let (mut frames, mut waited) = self.send(conn, evals, wanted, left).await?;
         let unknown: Vec<_> = (0..calls.len())
             .filter(|index| frame::is_unknown_script(&frames[*index]))
             .collect();
@@ -380,10 +380,10 @@ impl<L: Fn() -> usize + Send + Sync> DurableWorker<L> {
                     script, operations, ..
                 } = &calls[*index];
                 let source = script.text(publishing).source.clone();
-                open.eval("EVAL", source, script, operations)
+                conn.eval("EVAL", source, script, operations)
             });
             let left = self.left(calls);
-            let (again, waited_again) = self.send(open, texts, wanted, left).await?;
+            let (again, waited_again) = self.send(conn, texts, wanted, left).await?;
             for (index, frame) in unknown.into_iter().zip(again) {
                 frames[index] = frame;
             }
@@ -399,7 +399,7 @@ impl<L: Fn() -> usize + Send + Sync> DurableWorker<L> {
     /// The answers to `calls` and to a `WAIT` of `left`. `WAIT` covers the earlier writes of its own connection (P-T4).
     async fn send(
         &mut self,
-        open: &Open,
+        conn: &LiveConn,
         calls: impl Iterator<Item = impl Future<Output = Answer> + Send>,
         wanted: u32,
         left: Duration,
@@ -408,7 +408,7 @@ impl<L: Fn() -> usize + Send + Sync> DurableWorker<L> {
         answers.extend(calls.map(|call| Box::pin(call) as _));
         let count = answers.len();
         answers.extend(
-            self.wait_on(open, wanted, left)
+            self.wait_on(conn, wanted, left)
                 .map(|wait| Box::pin(wait) as _),
         );
         let mut frames: Vec<Frame> = in_order(answers)
@@ -422,7 +422,7 @@ impl<L: Fn() -> usize + Send + Sync> DurableWorker<L> {
                 return Ok((frames, Waited { by, failed }));
             }
             self.is_refused(&message);
-            waited = match self.wait_on(open, wanted, left) {
+            waited = match self.wait_on(conn, wanted, left) {
                 Some(wait) => Some(wait.await?),
                 None => None,
             };
@@ -434,12 +434,12 @@ impl<L: Fn() -> usize + Send + Sync> DurableWorker<L> {
     /// `WAIT` or `WAITAOF`.
     fn wait_on<'a>(
         &self,
-        open: &'a Open,
+        conn: &'a LiveConn,
         wanted: u32,
         left: Duration,
     ) -> Option<impl Future<Output = Answer> + Send + use<'a, L>> {
         let (name, args) = self.wait?.command(wanted, left);
-        Some(open.send(name, args))
+        Some(conn.send(name, args))
     }
 
     /// Later calls on this connection do without. The next connection may have the right or the command.
@@ -463,14 +463,14 @@ impl<L: Fn() -> usize + Send + Sync> DurableWorker<L> {
     }
 
     fn tell(&self, what: &str, message: &str) {
-        if let Some(suppressed) = self.lines.may_log() {
+        if let Some(suppressed) = self.log_limit.may_log() {
             tracing::warn!(message, suppressed, "{what}");
         }
     }
 
     /// Asks for the number of connected replicas.
-    async fn count(&mut self, open: &Open) -> Result<(), Arc<str>> {
-        let role = open.send("ROLE", Vec::new()).await?;
+    async fn count(&mut self, conn: &LiveConn) -> Result<(), Arc<str>> {
+        let role = conn.send("ROLE", Vec::new()).await?;
         if let (Some(message), None) = (frame::error(&role), self.counted) {
             self.tell(
                 "ROLE is refused: the client assumes that replicas are connected",

@@ -9,7 +9,7 @@ use bytes::Bytes;
 
 use super::{
     connection::{Frame, ServerConfig},
-    script_conn::Open,
+    script_conn::LiveConn,
 };
 use crate::wire::script::Publishing;
 
@@ -34,14 +34,19 @@ impl Rights {
     }
 
     /// Whether the user may publish to `channel`. A server that cannot report it counts as permitting.
-    pub(super) async fn ask(&self, open: &Open, publishing: Publishing, channel: Bytes) -> bool {
+    pub(super) async fn ask(
+        &self,
+        conn: &LiveConn,
+        publishing: Publishing,
+        channel: Bytes,
+    ) -> bool {
         let command = match publishing {
             Publishing::Classic => "PUBLISH",
             Publishing::Sharded => "SPUBLISH",
         };
         let words = [QUESTION, "0", command].map(|word| Bytes::from_static(word.as_bytes()));
         let args = words.into_iter().chain([channel]).collect();
-        match open.send("EVAL", args).await {
+        match conn.send("EVAL", args).await {
             Ok(Frame::Text(answer)) if *answer == *b"NOPERM" => false,
             Ok(Frame::Text(_)) => {
                 if let Some(known) = &self.0 {

@@ -12,7 +12,7 @@ use super::{
     durable::{Durable, Durables, Wait},
     locator::Locator,
     rights::Rights,
-    script_conn::{Closed, ScriptConn},
+    script_conn::ScriptConn,
     subscriptions::{Channels, Subscriber, Wants},
     target::Target,
 };
@@ -29,14 +29,14 @@ pub(super) const MESSAGES: usize = 2048;
 
 /// One Redis or Valkey server.
 pub(crate) struct SingleServer {
-    lines: Arc<Lines>,
+    conns: Arc<ScriptConns>,
     wants: Wants,
     rights: Rights,
 }
 
 /// The connections for scripts.
-struct Lines {
-    line: ScriptConn,
+struct ScriptConns {
+    script_conn: ScriptConn,
     connector: Connector,
     locator: Locator,
     wait: Wait,
@@ -73,7 +73,7 @@ impl SingleServer {
         let (events, receiver) = mpsc::unbounded_channel();
         let (wants, wanted) = Wants::new();
         let (closed, tasks) = (CancellationToken::new(), Tasks::here());
-        let line = ScriptConn::keep(
+        let script_conn = ScriptConn::keep(
             connector.clone(),
             first,
             events.clone(),
@@ -88,8 +88,8 @@ impl SingleServer {
         };
         tasks.spawn(subscriber.serve(first_listening, wanted));
         tasks.spawn(locator.clone().watch(closed.clone()));
-        let lines = Arc::new(Lines {
-            line,
+        let conns = Arc::new(ScriptConns {
+            script_conn,
             connector,
             locator,
             wait,
@@ -99,7 +99,7 @@ impl SingleServer {
             tasks,
         });
         let server = Self {
-            lines,
+            conns,
             wants,
             rights,
         };
@@ -107,7 +107,7 @@ impl SingleServer {
     }
 }
 
-impl Lines {
+impl ScriptConns {
     async fn call(
         &self,
         script: &'static Script,
@@ -115,7 +115,7 @@ impl Lines {
         durability: Durability,
     ) -> Result<Vec<Answered>, CallError> {
         let count = operations.len();
-        let open = self.line.opened().await?;
+        let conn = self.script_conn.ready().await?;
         if let Some(durable) = self.waiting(durability) {
             let answered = durable.run(script, operations).await;
             return match answered {
@@ -124,17 +124,17 @@ impl Lines {
                 Err(reason) => Err(CallError::Unanswered { reason }),
             };
         }
-        match open.run(script, Publishing::Classic, &operations).await {
+        match conn.run(script, Publishing::Classic, &operations).await {
             Ok(frame) => {
                 let answers = Answered::from(frame).answers(count)?;
                 if answers.iter().any(|answer| answer.reply.is_of_a_replica()) {
                     // A managed service may have moved the host's name to another master.
-                    open.is_wrong_server();
+                    conn.report_wrong_server();
                 }
                 Ok(answers)
             }
             Err(reason) => {
-                self.line.replaced(&open).await?;
+                self.script_conn.replaced(&conn).await?;
                 Err(CallError::Unanswered { reason })
             }
         }
@@ -148,7 +148,7 @@ impl Lines {
 
     fn durable(&self, durability: Durability) -> Durable {
         self.durables.get(durability, || {
-            let line = ScriptConn::keep(
+            let script_conn = ScriptConn::keep(
                 self.connector.clone().blocking(self.wait.longest),
                 None,
                 self.events.clone(),
@@ -157,9 +157,17 @@ impl Lines {
             );
             let locator = self.locator.clone();
             let listed = move || locator.replicas();
-            let (scripts, publishing) = (self.line.clone(), Publishing::Classic);
+            let (scripts, publishing) = (self.script_conn.clone(), Publishing::Classic);
             let (wait, tasks) = (self.wait, &self.tasks);
-            Durable::start(line, scripts, publishing, wait, durability, listed, tasks)
+            Durable::start(
+                script_conn,
+                scripts,
+                publishing,
+                wait,
+                durability,
+                listed,
+                tasks,
+            )
         })
     }
 }
@@ -175,51 +183,51 @@ impl Redis for SingleServer {
         operations: Arc<[Operation]>,
         durability: Durability,
     ) -> BoxFuture<Result<Vec<Answered>, CallError>> {
-        let lines = self.lines.clone();
-        Box::pin(async move { lines.call(script, operations, durability).await })
+        let conns = self.conns.clone();
+        Box::pin(async move { conns.call(script, operations, durability).await })
     }
 
     fn replicas(&self, _slot: HashSlot) -> usize {
-        self.lines.locator.replicas()
+        self.conns.locator.replicas()
     }
 
     fn ready(&self, _slot: HashSlot, durability: Durability) -> BoxFuture<()> {
-        let lines = self.lines.clone();
+        let conns = self.conns.clone();
         Box::pin(async move {
-            let _ = lines.line.opened().await;
-            if let Some(durable) = lines.waiting(durability) {
-                let _ = durable.line.opened().await;
+            let _ = conns.script_conn.ready().await;
+            if let Some(durable) = conns.waiting(durability) {
+                let _ = durable.script_conn.ready().await;
             }
         })
     }
 
     fn is_ready(&self, _slot: HashSlot, durability: Durability) -> bool {
-        let lines = &self.lines;
-        let durable = lines.waiting(durability);
-        lines.line.is_up() && durable.is_none_or(|durable| durable.line.is_up())
+        let conns = &self.conns;
+        let durable = conns.waiting(durability);
+        conns.script_conn.is_up() && durable.is_none_or(|durable| durable.script_conn.is_up())
     }
 
     fn trouble(&self, _slot: HashSlot, durability: Durability) -> Option<Arc<Cause>> {
-        let durable = || self.lines.waiting(durability)?.line.trouble();
-        self.lines.line.trouble().or_else(durable)
+        let durable = || self.conns.waiting(durability)?.script_conn.trouble();
+        self.conns.script_conn.trouble().or_else(durable)
     }
 
     fn ping(&self) -> BoxFuture<Result<(), CallError>> {
-        let line = self.lines.line.clone();
-        Box::pin(async move { line.ping().await })
+        let script_conn = self.conns.script_conn.clone();
+        Box::pin(async move { script_conn.ping().await })
     }
 
     fn may_publish(&self, _slot: HashSlot, channel: &Bytes) -> Option<BoxFuture<bool>> {
         if !self.rights.is_unknown() {
             return None;
         }
-        let (rights, open, channel) = (
+        let (rights, conn, channel) = (
             self.rights.clone(),
-            self.lines.line.open()?,
+            self.conns.script_conn.current()?,
             channel.clone(),
         );
         Some(Box::pin(async move {
-            rights.ask(&open, Publishing::Classic, channel).await
+            rights.ask(&conn, Publishing::Classic, channel).await
         }))
     }
 
@@ -232,19 +240,13 @@ impl Redis for SingleServer {
     }
 
     fn close(&self) -> BoxFuture<()> {
-        self.lines.closed.cancel();
-        self.lines.tasks.ended()
+        self.conns.closed.cancel();
+        self.conns.tasks.ended()
     }
 }
 
 impl Drop for SingleServer {
     fn drop(&mut self) {
-        self.lines.closed.cancel();
-    }
-}
-
-impl From<Closed> for CallError {
-    fn from(Closed: Closed) -> Self {
-        CallError::Closed
+        self.conns.closed.cancel();
     }
 }

@@ -61,14 +61,14 @@ pub(super) struct Node {
     pub(super) announced: Address,
     /// The address at which this client reaches it.
     pub(super) address: Address,
-    pub(super) line: ScriptConn,
+    pub(super) script_conn: ScriptConn,
     durables: Durables,
     closed: CancellationToken,
 }
 
 /// A separate connection to a node, for calls after an `ASKING`: no other command may come between the two.
 pub(super) struct AskingConn {
-    pub(super) line: ScriptConn,
+    pub(super) script_conn: ScriptConn,
     pub(super) op_lock: tokio::sync::Mutex<()>,
     used: Mutex<Instant>,
     closed: CancellationToken,
@@ -97,7 +97,7 @@ impl Routes {
 
     /// Whether every slot has a connection.
     fn is_whole(&self) -> bool {
-        self.map.is_whole() && self.nodes.values().all(|node| node.line.is_up())
+        self.map.is_whole() && self.nodes.values().all(|node| node.script_conn.is_up())
     }
 
     pub(super) fn nodes(&self) -> impl Iterator<Item = &Arc<Node>> {
@@ -119,7 +119,7 @@ impl Drop for AskingConn {
 }
 
 impl AskingConn {
-    pub(super) fn is_used(&self) {
+    pub(super) fn mark_used(&self) {
         *lock(&self.used) = Instant::now();
     }
 }
@@ -200,7 +200,7 @@ impl Topology {
     fn any_node(&self) -> Option<Address> {
         let routes = self.routes.borrow().clone();
         let mut last = lock(&self.any);
-        let up = routes.nodes().filter(|node| node.line.is_up());
+        let up = routes.nodes().filter(|node| node.script_conn.is_up());
         let up: Vec<_> = up.map(|node| &node.address).collect();
         let others = up.iter().filter(|address| Some(**address) != last.as_ref());
         let others: Vec<_> = others.collect();
@@ -266,7 +266,7 @@ impl Topology {
             let known = old.get(&index).filter(|node| node.announced == *announced);
             let node = known
                 .cloned()
-                .unwrap_or_else(|| Arc::new(self.open(announced)));
+                .unwrap_or_else(|| Arc::new(self.open_node(announced)));
             (index, node)
         };
         let nodes: HashMap<_, _> = map.owners().into_iter().map(node).collect();
@@ -294,31 +294,31 @@ impl Topology {
         announced.unwrap_or(address).clone()
     }
 
-    fn open(&self, announced: &Address) -> Node {
+    fn open_node(&self, announced: &Address) -> Node {
         let address = self.mapped(announced);
         let closed = self.closed.child_token();
-        let line = self.line(self.connector(&address, 1), &closed);
-        self.report_opened(&line);
+        let script_conn = self.script_conn(self.connector(&address, 1), &closed);
+        self.report_opened(&script_conn);
         Node {
             announced: announced.clone(),
             address,
-            line,
+            script_conn,
             durables: Durables::default(),
             closed,
         }
     }
 
     /// Has the holds on a node's slots verified once there is a connection: without one, they are not.
-    fn report_opened(&self, line: &ScriptConn) {
-        let (opening, events) = (line.clone(), self.events.clone());
+    fn report_opened(&self, script_conn: &ScriptConn) {
+        let (opening, events) = (script_conn.clone(), self.events.clone());
         self.tasks.spawn(async move {
-            if opening.opened().await.is_ok() {
+            if opening.ready().await.is_ok() {
                 let _ = events.send(Event::Reconnected);
             }
         });
     }
 
-    fn line(&self, connector: Connector, closed: &CancellationToken) -> ScriptConn {
+    fn script_conn(&self, connector: Connector, closed: &CancellationToken) -> ScriptConn {
         let (events, closed) = (self.events.clone(), closed.clone());
         ScriptConn::keep(connector, None, events, closed, &self.tasks)
     }
@@ -327,16 +327,24 @@ impl Topology {
     pub(super) fn durable(self: &Arc<Self>, node: &Arc<Node>, durability: Durability) -> Durable {
         node.durables.get(durability, || {
             let connector = self.connector(&node.address, 1).blocking(self.wait.longest);
-            let line = self.line(connector, &node.closed);
-            self.report_opened(&line);
+            let script_conn = self.script_conn(connector, &node.closed);
+            self.report_opened(&script_conn);
             let (topology, announced) = (Arc::downgrade(self), node.announced.clone());
             let listed = move || {
                 let topology = topology.upgrade();
                 topology.map_or(0, |topology| topology.replicas_at(&announced))
             };
-            let (scripts, publishing) = (node.line.clone(), self.publishing);
+            let (scripts, publishing) = (node.script_conn.clone(), self.publishing);
             let (wait, tasks) = (self.wait, &self.tasks);
-            Durable::start(line, scripts, publishing, wait, durability, listed, tasks)
+            Durable::start(
+                script_conn,
+                scripts,
+                publishing,
+                wait,
+                durability,
+                listed,
+                tasks,
+            )
         })
     }
 
@@ -371,9 +379,9 @@ impl Topology {
         let conn = asking_conns.entry(announced.clone()).or_insert_with(|| {
             let closed = self.closed.child_token();
             let connector = self.connector(&self.mapped(&announced), 1);
-            let line = self.line(connector.blocking(self.wait.longest), &closed);
+            let script_conn = self.script_conn(connector.blocking(self.wait.longest), &closed);
             Arc::new(AskingConn {
-                line,
+                script_conn,
                 op_lock: tokio::sync::Mutex::default(),
                 used: Mutex::new(Instant::now()),
                 closed,
@@ -405,14 +413,14 @@ impl Topology {
         let routes = self.routes.borrow().clone();
         let mut up: Vec<_> = routes
             .nodes()
-            .filter_map(|node| Some((node, node.line.open()?)))
+            .filter_map(|node| Some((node, node.script_conn.current()?)))
             .collect();
         fastrand::shuffle(&mut up);
         let mut asked: FuturesUnordered<_> = up
             .into_iter()
             .take(ASKED)
-            .map(|(node, open)| async move {
-                let asking = open.send("CLUSTER", vec!["NODES".into()]);
+            .map(|(node, conn)| async move {
+                let asking = conn.send("CLUSTER", vec!["NODES".into()]);
                 let answer = timeout(ANSWER_WAIT, asking).await.ok()?.ok()?;
                 read(&answer, &node.address)
             })
@@ -450,7 +458,7 @@ impl Topology {
         }
         let is_up = |node| {
             let node = routes.nodes.get(&node);
-            node.is_some_and(|node| node.line.is_up())
+            node.is_some_and(|node| node.script_conn.is_up())
         };
         self.change(|map| map.hear(listed, is_up));
     }

@@ -1,0 +1,232 @@
+//! An open connection for scripts: its calls, and its end.
+
+use std::{
+    future::poll_fn,
+    pin::pin,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    task::Poll,
+    time::Duration,
+};
+
+use bytes::Bytes;
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use super::traffic::{CHECK_EVERY, InFlight, Traffic};
+use crate::{
+    redis::{
+        client_info::{ConnIdentity, Identity},
+        conn::{Conn, Router},
+        connection::{Connection, Frame},
+        frame,
+    },
+    sync::lock,
+    wire::{
+        decimal,
+        script::{Operation, Publishing, Script},
+    },
+};
+
+/// An open connection for scripts.
+pub(in crate::redis) struct LiveConn {
+    connection: Arc<dyn Connection>,
+    /// The identity of the connection. Requested again until the server tells it, because it is needed when the connection
+    /// breaks.
+    identity: Mutex<ConnIdentity>,
+    /// How long a `PING` may stay unanswered.
+    ping_wait: Duration,
+    /// Whether a script was answered.
+    proven: AtomicBool,
+    proving: Notify,
+    /// Notified when the connection leads to the wrong server.
+    wrong_server: Notify,
+    /// Cancelled when the connection has ended: a later command may stay unanswered.
+    ended: CancellationToken,
+    traffic: Traffic,
+}
+
+impl LiveConn {
+    pub(super) fn new(
+        connection: Arc<dyn Connection>,
+        identity: ConnIdentity,
+        ping_wait: Duration,
+    ) -> Self {
+        Self {
+            connection,
+            identity: Mutex::new(identity),
+            ping_wait,
+            proven: AtomicBool::new(false),
+            proving: Notify::new(),
+            wrong_server: Notify::new(),
+            ended: CancellationToken::new(),
+            traffic: Traffic::new(),
+        }
+    }
+
+    /// Requests a new connection: the address may belong to another server now.
+    pub(in crate::redis) fn report_wrong_server(&self) {
+        // Once for each connection that is old enough: a new one may have the same server.
+        if self.traffic.age() >= CHECK_EVERY {
+            self.wrong_server.notify_one();
+        }
+    }
+
+    /// Counts a call on another connection to the server until the result ends. Meanwhile, this connection pings the
+    /// server.
+    pub(in crate::redis) fn count_call_elsewhere(&self) -> InFlight<'_> {
+        self.traffic.sent()
+    }
+
+    pub(in crate::redis) fn has_ended(&self) -> bool {
+        self.ended.is_cancelled()
+    }
+
+    /// Has the server kill `old`, another connection to it. Returns whether the server has answered that it is dead.
+    pub(in crate::redis) async fn kill(&self, old: &LiveConn) -> bool {
+        let ConnIdentity::Known(Identity { id, address }) = old.identity() else {
+            return false;
+        };
+        let words = ["KILL".into(), "ID".into(), id, "ADDR".into(), address];
+        let answer = self.send("CLIENT", words.map(Bytes::from).into()).await;
+        answer.is_ok_and(|answer| frame::error(&answer).is_none())
+    }
+
+    /// Completes when the connection has ended.
+    pub(in crate::redis) async fn ended(&self) {
+        self.ended.cancelled().await;
+    }
+
+    pub(super) fn identity(&self) -> ConnIdentity {
+        lock(&self.identity).clone()
+    }
+
+    /// Runs `operations` of `script` in one call. An error says why there is no answer.
+    pub(in crate::redis) async fn run(
+        &self,
+        script: &'static Script,
+        publishing: Publishing,
+        operations: &[Operation],
+    ) -> Result<Frame, Arc<str>> {
+        let text = script.text(publishing);
+        let answer = self.eval("EVALSHA", text.sha.clone(), script, operations);
+        let answer = answer.await?;
+        if !frame::is_unknown_script(&answer) {
+            return Ok(self.proved_by(answer));
+        }
+        // A NOSCRIPT means that the server has run nothing: repeating at once is safe (P-T1).
+        let answer = self.eval("EVAL", text.source.clone(), script, operations);
+        Ok(self.proved_by(answer.await?))
+    }
+
+    /// An answered script proves the connection.
+    fn proved_by(&self, answer: Frame) -> Frame {
+        if !self.proven.swap(true, Ordering::Relaxed) {
+            self.proving.notify_one();
+        }
+        answer
+    }
+
+    /// `EVALSHA` or `EVAL`, once.
+    pub(in crate::redis) fn eval(
+        &self,
+        name: &'static str,
+        text: Bytes,
+        script: &Script,
+        operations: &[Operation],
+    ) -> impl Future<Output = Result<Frame, Arc<str>>> + use<'_> {
+        self.send(name, arguments(text, script, operations))
+    }
+
+    /// Sends one command. An error says why there is no answer.
+    pub(in crate::redis) async fn send(
+        &self,
+        name: &'static str,
+        args: Vec<Bytes>,
+    ) -> Result<Frame, Arc<str>> {
+        let in_flight = self.traffic.sent();
+        let mut answer = self.connection.send(name, args);
+        let mut ended = pin!(self.ended.cancelled());
+        let answer = poll_fn(|context| match answer.as_mut().poll(context) {
+            Poll::Ready(answer) => Poll::Ready(answer),
+            Poll::Pending => ended
+                .as_mut()
+                .poll(context)
+                .map(|()| Err("the connection ended".into())),
+        });
+        let answer = answer.await?;
+        in_flight.answered();
+        self.traffic.answered();
+        Ok(answer)
+    }
+
+    /// Ends the connection. A closing connection waits only briefly for answers.
+    pub(super) async fn quit(&self) {
+        self.connection.quit().await;
+        self.end();
+    }
+
+    /// Fails the pending calls.
+    pub(super) fn end(&self) {
+        self.ended.cancel();
+    }
+
+    /// Whether a script was answered.
+    pub(super) fn is_proven(&self) -> bool {
+        self.proven.load(Ordering::Relaxed)
+    }
+
+    /// Completes with the reason when the connection has ended or its server has stopped answering. Reports once that the
+    /// connection is proved.
+    pub(super) async fn broken(&self, router: &mut Router, mut is_proven: impl FnMut()) -> String {
+        let mut checks = tokio::time::interval(CHECK_EVERY);
+        let mut number = 0;
+        loop {
+            number += 1;
+            tokio::select! {
+                reason = router.ended() => return reason,
+                () = self.proving.notified() => {
+                    is_proven();
+                    continue;
+                }
+                () = self.wrong_server.notified() => return "the server is a replica".into(),
+                _ = checks.tick() => {}
+            }
+            if self.identity() == ConnIdentity::NotNow {
+                match router.run(Conn::identify(&*self.connection)).await {
+                    Ok(asked) => *lock(&self.identity) = asked,
+                    Err(reason) => return reason,
+                }
+            }
+            if !self.traffic.is_suspicious() {
+                continue;
+            }
+            if let Err(reason) = router
+                .run(Conn::ping(&*self.connection, number, self.ping_wait))
+                .await
+            {
+                return reason;
+            }
+            self.traffic.answered();
+            is_proven();
+        }
+    }
+}
+
+/// `text`, the number of keys, the keys, the arguments.
+fn arguments(text: Bytes, script: &Script, operations: &[Operation]) -> Vec<Bytes> {
+    let keys = script.keys(operations);
+    let count = keys.clone().count();
+    let most_args = operations.first().map_or(0, Vec::len);
+    let mut arguments = Vec::with_capacity(2 + count + most_args);
+    arguments.push(text);
+    arguments.push(decimal(count as u64));
+    arguments.extend(keys.cloned());
+    match operations {
+        [one] => arguments.extend(script.args(one).iter().cloned()),
+        several => arguments.push(script.packed_args(several)),
+    }
+    arguments
+}

@@ -1,0 +1,113 @@
+//! Replaces a broken connection for scripts.
+
+use std::sync::Arc;
+
+use tokio::{
+    sync::{mpsc, watch},
+    time::Instant,
+};
+use tokio_util::sync::CancellationToken;
+
+use super::live_conn::LiveConn;
+use crate::redis::{
+    Event,
+    attempts::{ConnectLog, PROVEN_AFTER},
+    client_info::ConnIdentity,
+    conn::{Conn, Connector, Router},
+};
+
+/// Whether there is a connection to send on.
+#[derive(Clone)]
+pub(super) enum State {
+    Up(Arc<LiveConn>),
+    Down,
+    Closed,
+}
+
+/// Opens a connection again and again, until `closed` is cancelled.
+pub(super) struct Reconnector {
+    pub(super) connector: Connector,
+    pub(super) states: watch::Sender<State>,
+    pub(super) events: mpsc::UnboundedSender<Event>,
+    pub(super) closed: CancellationToken,
+    pub(super) connect_log: ConnectLog,
+}
+
+impl Reconnector {
+    /// Makes `conn` available to callers.
+    pub(super) fn put_up(&self, conn: Conn) -> (Arc<LiveConn>, Router) {
+        let live = LiveConn::new(conn.connection, conn.identity, conn.ping_wait);
+        let live = Arc::new(live);
+        self.states.send_replace(State::Up(live.clone()));
+        (live, conn.router)
+    }
+
+    pub(super) async fn keep(mut self, first: Option<(Arc<LiveConn>, Router)>) {
+        let mut up = match first {
+            Some(first) => Some(first),
+            None => self.connect(None).await,
+        };
+        let mut opened = Instant::now();
+        while let Some((live, mut router)) = up.take() {
+            let endpoint = self.connector.endpoint();
+            let broken = live.broken(&mut router, || self.connect_log.is_proven(&endpoint));
+            let Some(reason) = self.closed.run_until_cancelled(broken).await else {
+                self.states.send_replace(State::Closed);
+                live.quit().await;
+                return;
+            };
+            let is_proven = live.is_proven() || opened.elapsed() >= PROVEN_AFTER;
+            let rest = self.connect_log.lost(&endpoint, &reason, is_proven);
+            self.states.send_replace(State::Down);
+            drop(router);
+            live.end();
+            let resting = tokio::time::sleep(rest);
+            if self.closed.run_until_cancelled(resting).await.is_none() {
+                break;
+            }
+            up = self.connect(Some(&live)).await;
+            opened = Instant::now();
+        }
+    }
+
+    /// Connects, and has the server kill the previous connection.
+    async fn connect(&mut self, old: Option<&LiveConn>) -> Option<(Arc<LiveConn>, Router)> {
+        let identity = match old.map(LiveConn::identity) {
+            Some(ConnIdentity::Known(identity)) => Some(identity),
+            _ => None,
+        };
+        let conn = loop {
+            let connecting = self
+                .connector
+                .connect_until(&self.closed, &mut self.connect_log);
+            let mut conn = connecting.await?;
+            let Some(identity) = &identity else {
+                break conn;
+            };
+            // A connection that breaks before its predecessor is dead has sent nothing. The next one kills that same
+            // predecessor.
+            let Err(reason) = conn.kill(identity).await else {
+                break conn;
+            };
+            let rest = self
+                .connect_log
+                .lost(&self.connector.endpoint(), &reason, false);
+            let resting = tokio::time::sleep(rest);
+            self.closed.run_until_cancelled(resting).await?;
+        };
+        let up = self.put_up(conn);
+        if old.is_some() {
+            let _ = self.events.send(Event::Reconnected);
+        }
+        Some(up)
+    }
+}
+
+impl Drop for Reconnector {
+    /// Also runs when the runtime ends before the client: no caller may wait for a connection that will not come.
+    fn drop(&mut self) {
+        if let State::Up(live) = self.states.send_replace(State::Closed) {
+            live.end();
+        }
+    }
+}
