@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use tokio::time::timeout;
 
-use super::slot_map::{self, Listed};
+use super::node_list::{self, Listed};
 use crate::{
     error::Error,
     redis::{
@@ -107,6 +107,6 @@ fn no_answer((host, port): &Address, message: Option<String>) -> Error {
 pub(super) fn read(answer: &Frame, asked: &Address) -> Option<Vec<Listed>> {
     match frame::error(answer) {
         Some(_) => None,
-        None => Some(slot_map::read(&frame::text(answer)?, asked)),
+        None => Some(node_list::read(&frame::text(answer)?, asked)),
     }
 }

@@ -1,31 +1,24 @@
 //! The map of the slots, and a connection to each node that has slots.
 
-use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::sync::{Arc, Mutex};
 
-use futures_util::{StreamExt, stream::FuturesUnordered};
-use tokio::{
-    sync::{Notify, mpsc, watch},
-    time::{Instant, timeout, timeout_at},
-};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    seeds::{ANSWER_WAIT, connector, first_answer, read},
-    slot_map::{Listed, NodeIndex, SLOTS, SlotMap},
+    asking_conn::{AskingConn, AskingConns},
+    node_list::Listed,
+    seeds::connector,
+    slot_map::{NodeIndex, SLOTS, SlotMap},
 };
 use crate::{
     durability::Durability,
-    error::Error,
     hash::{HashMap, HashSet},
     redis::{
-        BoxFuture, Event, HashSlot, Tasks,
-        conn::{Connector, Locate},
+        Event, HashSlot, Tasks,
+        conn::Connector,
         connection::ServerConfig,
         durable::{Durable, Durables, Wait},
-        endpoint::Endpoint,
         endpoint::{Address, AddressMap},
         script_conn::ScriptConn,
         subscriptions::ShardMap,
@@ -33,26 +26,10 @@ use crate::{
     wire::script::Publishing,
 };
 
-/// How often the nodes are asked for the owners of the slots, without signs of a change.
-const LOOK_EVERY: Duration = Duration::from_secs(5);
-/// The same while a node is unreachable, or a slot has no owner.
-const LOOK_AGAIN: Duration = Duration::from_millis(200);
-/// The shortest time between two requests.
-const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
-/// How long the remaining nodes have after the first answer.
-const GRACE: Duration = Duration::from_millis(100);
-/// The number of nodes that are asked at a time.
-const ASKED: usize = 3;
-/// How long an unused connection for keys of moving slots is kept.
-const ASKING_KEPT: Duration = Duration::from_secs(10);
-
-/// The most connections for keys of moving slots: a node may name any address.
-const MOST_ASKING: usize = 64;
-
 /// The connection to the owner of each slot.
 pub(super) struct Routes {
-    map: SlotMap,
-    nodes: HashMap<NodeIndex, Arc<Node>>,
+    pub(super) map: SlotMap,
+    pub(super) nodes: HashMap<NodeIndex, Arc<Node>>,
 }
 
 /// A node that has slots.
@@ -66,24 +43,16 @@ pub(super) struct Node {
     closed: CancellationToken,
 }
 
-/// A separate connection to a node, for calls after an `ASKING`: no other command may come between the two.
-pub(super) struct AskingConn {
-    pub(super) script_conn: ScriptConn,
-    pub(super) op_lock: tokio::sync::Mutex<()>,
-    used: Mutex<Instant>,
-    closed: CancellationToken,
-}
-
 /// The client's view of a cluster, which it keeps up to date.
 pub(in crate::redis) struct Topology {
     server: ServerConfig,
-    map: Option<AddressMap>,
+    address_map: Option<AddressMap>,
     pub(super) publishing: Publishing,
     pub(super) routes: watch::Sender<Arc<Routes>>,
-    asking_conns: Mutex<HashMap<Address, Arc<AskingConn>>>,
+    pub(super) asking_conns: AskingConns,
     /// The last node that was chosen for calls to any node.
-    any: Mutex<Option<Address>>,
-    refresh_requests: Notify,
+    pub(super) any: Mutex<Option<Address>>,
+    pub(super) refresh_requests: Notify,
     events: mpsc::UnboundedSender<Event>,
     pub(super) closed: CancellationToken,
     pub(super) wait: Wait,
@@ -96,7 +65,7 @@ impl Routes {
     }
 
     /// Whether every slot has a connection.
-    fn is_whole(&self) -> bool {
+    pub(super) fn is_whole(&self) -> bool {
         self.map.is_whole() && self.nodes.values().all(|node| node.script_conn.is_up())
     }
 
@@ -112,22 +81,6 @@ impl Node {
     }
 }
 
-impl Drop for AskingConn {
-    fn drop(&mut self) {
-        self.closed.cancel();
-    }
-}
-
-impl AskingConn {
-    pub(super) fn mark_used(&self) {
-        *lock(&self.used) = Instant::now();
-    }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl ShardMap for Topology {
     /// Requests a new view soon, after a contradiction.
     fn request_refresh(&self) {
@@ -135,41 +88,10 @@ impl ShardMap for Topology {
     }
 }
 
-/// A locator for any node of the cluster.
-impl Locate for Topology {
-    fn locate(&self) -> BoxFuture<Result<Option<Address>, Error>> {
-        let located = self.any_node().map(Some);
-        Box::pin(std::future::ready(located.ok_or_else(|| {
-            Error::unavailable("no node of the cluster can be reached")
-        })))
-    }
-
-    fn moved(&self, address: Option<&Address>) -> BoxFuture<String> {
-        match address {
-            Some(address) => Box::pin(left(self.routes.subscribe(), address.clone())),
-            None => Box::pin(std::future::pending()),
-        }
-    }
-
-    fn is_asked(&self) -> bool {
-        false
-    }
-}
-
-/// Completes, with the reason, when the node at `address` has no slots any more.
-async fn left(mut routes: watch::Receiver<Arc<Routes>>, address: Address) -> String {
-    let has_left = |routes: &Arc<Routes>| routes.nodes().all(|node| node.address != address);
-    let left = routes.wait_for(has_left).await.is_ok();
-    match left {
-        true => "the node has left the cluster or serves no slots any more".into(),
-        false => std::future::pending().await,
-    }
-}
-
 impl Topology {
     pub(super) fn new(
         server: ServerConfig,
-        map: Option<AddressMap>,
+        address_map: Option<AddressMap>,
         publishing: Publishing,
         wait: Wait,
         listed: &[Listed],
@@ -181,10 +103,10 @@ impl Topology {
         };
         let topology = Self {
             server,
-            map,
+            address_map,
             publishing,
             routes: watch::Sender::new(Arc::new(none)),
-            asking_conns: Mutex::default(),
+            asking_conns: AskingConns::default(),
             any: Mutex::default(),
             refresh_requests: Notify::new(),
             events,
@@ -194,19 +116,6 @@ impl Topology {
         };
         topology.hear(listed);
         topology
-    }
-
-    /// A node that seems reachable; another one than last time, if there is one.
-    fn any_node(&self) -> Option<Address> {
-        let routes = self.routes.borrow().clone();
-        let mut last = lock(&self.any);
-        let up = routes.nodes().filter(|node| node.script_conn.is_up());
-        let up: Vec<_> = up.map(|node| &node.address).collect();
-        let others = up.iter().filter(|address| Some(**address) != last.as_ref());
-        let others: Vec<_> = others.collect();
-        let chosen = fastrand::choice(others).or_else(|| up.first());
-        *last = chosen.map(|address| (*address).clone());
-        last.clone()
     }
 
     /// The settings of a connection to any node. Their address is not used.
@@ -228,7 +137,7 @@ impl Topology {
     }
 
     /// Changes the map, and the connections by it. Has the holds of moved slots verified.
-    fn change(&self, change: impl FnOnce(&mut SlotMap)) {
+    pub(super) fn change(&self, change: impl FnOnce(&mut SlotMap)) {
         let mut moved = HashSet::default();
         self.routes.send_if_modified(|routes| {
             let mut map = routes.map.clone();
@@ -281,7 +190,7 @@ impl Topology {
     }
 
     /// The address by which this client names a node: its host name, where TLS verifies names.
-    fn announced<'a>(&self, map: &'a SlotMap, node: NodeIndex) -> &'a Address {
+    pub(super) fn announced<'a>(&self, map: &'a SlotMap, node: NodeIndex) -> &'a Address {
         map.address(node, self.server.transport.is_encrypted())
     }
 
@@ -362,8 +271,8 @@ impl Topology {
         node.map_or(0, |node| routes.map.replicas(node))
     }
 
-    fn mapped(&self, announced: &Address) -> Address {
-        match &self.map {
+    pub(super) fn mapped(&self, announced: &Address) -> Address {
+        match &self.address_map {
             Some(map) => map(&announced.0, announced.1),
             None => announced.clone(),
         }
@@ -372,102 +281,24 @@ impl Topology {
     /// The connection for `ASKING` to the node that announces `address`; `None` if there are too many.
     pub(super) fn asking_conn(&self, address: &Address) -> Option<Arc<AskingConn>> {
         let announced = self.announced_for(address);
-        let mut asking_conns = lock(&self.asking_conns);
-        if asking_conns.len() >= MOST_ASKING && !asking_conns.contains_key(&announced) {
-            return None;
-        }
-        let conn = asking_conns.entry(announced.clone()).or_insert_with(|| {
+        self.asking_conns.get(&announced, || {
             let closed = self.closed.child_token();
             let connector = self.connector(&self.mapped(&announced), 1);
             let script_conn = self.script_conn(connector.blocking(self.wait.longest), &closed);
-            Arc::new(AskingConn {
-                script_conn,
-                op_lock: tokio::sync::Mutex::default(),
-                used: Mutex::new(Instant::now()),
-                closed,
-            })
-        });
-        Some(conn.clone())
-    }
-
-    /// Keeps the map up to date until the client is closed.
-    pub(super) async fn watch(self: Arc<Self>) {
-        let watching = async {
-            loop {
-                let whole = self.routes.borrow().is_whole();
-                let pause = if whole { LOOK_EVERY } else { LOOK_AGAIN };
-                tokio::select! {
-                    () = tokio::time::sleep(pause) => {}
-                    () = self.refresh_requests.notified() => {}
-                }
-                self.look().await;
-                lock(&self.asking_conns).retain(|_, conn| lock(&conn.used).elapsed() < ASKING_KEPT);
-                tokio::time::sleep(SHORTEST_PAUSE).await;
-            }
-        };
-        let _: Option<()> = self.closed.run_until_cancelled(watching).await;
-    }
-
-    /// Asks some of the reachable nodes, or every known node if none is reachable.
-    async fn look(&self) {
-        let routes = self.routes.borrow().clone();
-        let mut up: Vec<_> = routes
-            .nodes()
-            .filter_map(|node| Some((node, node.script_conn.current()?)))
-            .collect();
-        fastrand::shuffle(&mut up);
-        let mut asked: FuturesUnordered<_> = up
-            .into_iter()
-            .take(ASKED)
-            .map(|(node, conn)| async move {
-                let asking = conn.send("CLUSTER", vec!["NODES".into()]);
-                let answer = timeout(ANSWER_WAIT, asking).await.ok()?.ok()?;
-                read(&answer, &node.address)
-            })
-            .collect();
-        let mut heard = false;
-        let mut until = Instant::now() + ANSWER_WAIT;
-        while let Ok(Some(answer)) = timeout_at(until, asked.next()).await {
-            if let Some(listed) = answer {
-                heard = true;
-                self.hear(&listed);
-                // A silent node must not delay the next view.
-                until = until.min(Instant::now() + GRACE);
-            }
-        }
-        if heard {
-            return;
-        }
-        let mut addresses: Vec<_> = routes
-            .map
-            .all()
-            .map(|node| self.mapped(self.announced(&routes.map, node)))
-            .collect();
-        // Requests to them are no more frequent than attempts to connect may be.
-        let servers = &self.server.servers;
-        addresses.retain(|address| servers.at(&Endpoint::Tcp(address.clone())).has_turn());
-        if let Ok(first) = first_answer(&self.server, &addresses).await {
-            self.hear(&first.listed);
-        }
-    }
-
-    fn hear(&self, listed: &[Listed]) {
-        let routes = self.routes.borrow().clone();
-        if routes.map.has_heard(listed) {
-            return;
-        }
-        let is_up = |node| {
-            let node = routes.nodes.get(&node);
-            node.is_some_and(|node| node.script_conn.is_up())
-        };
-        self.change(|map| map.hear(listed, is_up));
+            AskingConn::new(script_conn, closed)
+        })
     }
 }
 
 #[cfg(all(test, feature = "rustls"))]
 mod tests {
+    use std::{sync::Mutex, time::Duration};
+
     use super::*;
-    use crate::redis::{cluster::slot_map, url};
+    use crate::{
+        redis::{cluster::node_list, url},
+        sync::lock,
+    };
 
     /// The client reaches nodes by TLS under their host names, which their certificates state, and the address map knows
     /// only these names.
@@ -475,7 +306,7 @@ mod tests {
     async fn node_is_reached_by_its_host_name_over_tls_whatever_the_redirection_names() {
         let nodes = "aaa 10.0.0.1:7001@1,one.example master - 0 0 1 connected 0-16383\n\
                      bbb 10.0.0.2:7002@1,two.example master - 0 0 2 connected\n";
-        let listed = slot_map::read(nodes, &("asked".into(), 1));
+        let listed = node_list::read(nodes, &("asked".into(), 1));
         let wait = Wait {
             longest: Duration::from_secs(1),
             for_disk: false,
@@ -503,7 +334,7 @@ mod tests {
         assert_eq!(*lock(&reached), ["one.example", "two.example", "10.0.0.3"]);
         lock(&reached).clear();
         // No node is reachable, so the client asks every known node.
-        topology.look().await;
+        topology.refresh().await;
         assert_eq!(*lock(&reached), ["one.example", "two.example"]);
         topology.closed.cancel();
     }

@@ -1,0 +1,99 @@
+//! Keeps the client's view of a cluster up to date.
+
+use std::{sync::Arc, time::Duration};
+
+use futures_util::{StreamExt, stream::FuturesUnordered};
+use tokio::time::{Instant, timeout, timeout_at};
+
+use super::{
+    node_list::Listed,
+    seeds::{ANSWER_WAIT, first_answer, read},
+    topology::Topology,
+};
+use crate::redis::endpoint::Endpoint;
+
+/// How often the nodes are asked for the owners of the slots, without signs of a change.
+const REFRESH_EVERY: Duration = Duration::from_secs(5);
+/// The same while a node is unreachable, or a slot has no owner.
+const REFRESH_SOON: Duration = Duration::from_millis(200);
+/// The shortest time between two requests.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
+/// How long the remaining nodes have after the first answer.
+const GRACE: Duration = Duration::from_millis(100);
+/// The number of nodes that are asked at a time.
+const ASKED: usize = 3;
+
+impl Topology {
+    /// Keeps the map up to date until the client is closed.
+    pub(super) async fn watch(self: Arc<Self>) {
+        let watching = async {
+            loop {
+                let whole = self.routes.borrow().is_whole();
+                let pause = if whole { REFRESH_EVERY } else { REFRESH_SOON };
+                tokio::select! {
+                    () = tokio::time::sleep(pause) => {}
+                    () = self.refresh_requests.notified() => {}
+                }
+                self.refresh().await;
+                self.asking_conns.close_unused();
+                tokio::time::sleep(SHORTEST_PAUSE).await;
+            }
+        };
+        let _: Option<()> = self.closed.run_until_cancelled(watching).await;
+    }
+
+    /// Asks some of the reachable nodes, or every known node if none is reachable.
+    pub(super) async fn refresh(&self) {
+        let routes = self.routes.borrow().clone();
+        let mut up: Vec<_> = routes
+            .nodes()
+            .filter_map(|node| Some((node, node.script_conn.current()?)))
+            .collect();
+        fastrand::shuffle(&mut up);
+        let mut asked: FuturesUnordered<_> = up
+            .into_iter()
+            .take(ASKED)
+            .map(|(node, conn)| async move {
+                let asking = conn.send("CLUSTER", vec!["NODES".into()]);
+                let answer = timeout(ANSWER_WAIT, asking).await.ok()?.ok()?;
+                read(&answer, &node.address)
+            })
+            .collect();
+        let mut heard = false;
+        let mut until = Instant::now() + ANSWER_WAIT;
+        while let Ok(Some(answer)) = timeout_at(until, asked.next()).await {
+            if let Some(listed) = answer {
+                heard = true;
+                self.hear(&listed);
+                // A silent node must not delay the next view.
+                until = until.min(Instant::now() + GRACE);
+            }
+        }
+        if heard {
+            return;
+        }
+        let mut addresses: Vec<_> = routes
+            .map
+            .all()
+            .map(|node| self.mapped(self.announced(&routes.map, node)))
+            .collect();
+        // Requests to them are no more frequent than attempts to connect may be.
+        let servers = &self.server().servers;
+        addresses.retain(|address| servers.at(&Endpoint::Tcp(address.clone())).has_turn());
+        if let Ok(first) = first_answer(self.server(), &addresses).await {
+            self.hear(&first.listed);
+        }
+    }
+
+    pub(super) fn hear(&self, listed: &[Listed]) {
+        let routes = self.routes.borrow().clone();
+        if routes.map.has_heard(listed) {
+            return;
+        }
+        let is_up = |node| {
+            let node = routes.nodes.get(&node);
+            node.is_some_and(|node| node.script_conn.is_up())
+        };
+        self.change(|map| map.hear(listed, is_up));
+    }
+}
