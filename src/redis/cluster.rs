@@ -23,7 +23,7 @@ use tokio::sync::mpsc;
 
 use super::{
     Answered, BoxFuture, CallError, Event, Events, HashSlot, Redis,
-    conn::Connector,
+    connector::Connector,
     durable::Wait,
     endpoint::Address,
     frame,

@@ -1,44 +1,24 @@
 //! Calls that wait for replicas. Each [`Durability`] has a connection of its own, because `WAIT` delays all later commands
 //! (P-FR13).
 
-use std::{
-    future::poll_fn,
-    pin::Pin,
-    sync::{Arc, Mutex, PoisonError},
-    task::Poll,
-    time::Duration,
-};
+mod wait;
+mod worker;
 
-use bytes::Bytes;
+use std::sync::{Arc, Mutex, PoisonError};
+
 use tokio::{
     sync::{mpsc, oneshot},
     time::Instant,
 };
 
-use super::{
-    Answered, CallError, Tasks,
-    connection::Frame,
-    frame,
-    script_conn::{ClosedForGood, LiveConn, ScriptConn},
-};
+use super::{Answered, CallError, Tasks, connection::Frame, frame, script_conn::ScriptConn};
 use crate::{
-    durability::{Acknowledged, Durability},
-    hash::{HashMap, HashSet},
-    rate_limit::RateLimit,
-    wire::{
-        decimal,
-        script::{Operation, Publishing, Script},
-    },
+    durability::Durability,
+    hash::HashMap,
+    wire::script::{Operation, Publishing, Script},
 };
-
-/// The most calls that share a `WAIT`.
-const AT_ONCE: usize = 64;
-/// The most log lines a minute about refused commands, for each durability.
-const MOST_LOG_LINES: u32 = 3;
-/// How long a broken connection may take to be replaced. Then another connection kills it, so that its calls end.
-const REPLACED_WITHIN: Duration = Duration::from_millis(500);
-/// How long the number of connected replicas is cached.
-const COUNT_EVERY: Duration = Duration::from_secs(1);
+pub(super) use wait::Wait;
+use worker::{Call, DurableWorker};
 
 impl From<Frame> for Answered<Frame> {
     fn from(reply: Frame) -> Self {
@@ -60,61 +40,6 @@ impl Answered<Frame> {
         let replies = frame::replies(self.reply, operations)?;
         Ok(replies.into_iter().map(answered).collect())
     }
-}
-
-/// The way to wait for replicas.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Wait {
-    pub(super) longest: Duration,
-    /// Until the write is on the replicas' disks and on the master's.
-    pub(super) for_disk: bool,
-}
-
-impl Wait {
-    /// Waits once on `conn`, right after a script's answer there.
-    pub(super) async fn on(
-        self,
-        conn: &LiveConn,
-        wanted: u32,
-    ) -> Result<Option<Acknowledged>, Arc<str>> {
-        if wanted == 0 {
-            return Ok(None);
-        }
-        let (name, args) = self.command(wanted, self.longest);
-        let waited = conn.send(name, args).await?;
-        let by = match frame::error(&waited) {
-            Some(message) if !is_lasting(&message) => Some(0),
-            _ => frame::acknowledgements(&waited),
-        };
-        Ok(by.map(|by| Acknowledged { by, wanted }))
-    }
-
-    fn command(self, wanted: u32, longest: Duration) -> (&'static str, Vec<Bytes>) {
-        // Zero would wait without a limit.
-        let millis = longest.as_micros().div_ceil(1_000).max(1) as u64;
-        let wanted = u64::from(wanted);
-        let (name, args): (_, &[u64]) = match self.for_disk {
-            true => ("WAITAOF", &[1, wanted, millis]),
-            false => ("WAIT", &[wanted, millis]),
-        };
-        (name, args.iter().map(|arg| decimal(*arg)).collect())
-    }
-}
-
-/// Whether the server refused `WAIT` because it lacks the command, or the user lacks the right. Any other error means that
-/// no replica has acknowledged; the server may have become a replica.
-fn is_lasting(message: &str) -> bool {
-    let lasting = ["NOPERM", "unknown command", "appendonly is disabled"];
-    lasting.iter().any(|lasting| message.contains(lasting))
-}
-
-struct Call {
-    script: &'static Script,
-    operations: Arc<[Operation]>,
-    queued: Instant,
-    /// The answer, once it has arrived.
-    frame: Frame,
-    done: oneshot::Sender<Result<Answered<Frame>, Arc<str>>>,
 }
 
 /// The connections of a server on which calls wait for replicas.
@@ -148,20 +73,14 @@ impl Durable {
         tasks: &Tasks,
     ) -> Self {
         let (calls, queued) = mpsc::unbounded_channel();
-        let worker = DurableWorker {
-            script_conn: script_conn.clone(),
+        let worker = DurableWorker::new(
+            script_conn.clone(),
             killing_conn,
             publishing,
-            configured: wait,
-            log_limit: RateLimit::new(MOST_LOG_LINES),
+            wait,
             durability,
             listed,
-            used: None,
-            wait: None,
-            connected: None,
-            counted: None,
-            sent: HashSet::default(),
-        };
+        );
         tasks.spawn(worker.serve(queued));
         Self { script_conn, calls }
     }
@@ -187,322 +106,4 @@ impl Durable {
         });
         answer.await.unwrap_or_else(|_| closed())
     }
-}
-
-/// The task that sends the calls.
-struct DurableWorker<L> {
-    script_conn: ScriptConn,
-    /// The server's connection for scripts. It kills a broken connection that stays.
-    killing_conn: ScriptConn,
-    publishing: Publishing,
-    /// The way to wait on a new connection.
-    configured: Wait,
-    log_limit: RateLimit,
-    durability: Durability,
-    listed: L,
-    /// The connection to which the further fields belong.
-    used: Option<Arc<LiveConn>>,
-    /// `None` once the server has refused the command.
-    wait: Option<Wait>,
-    connected: Option<usize>,
-    counted: Option<Instant>,
-    /// The scripts that it has sent.
-    sent: HashSet<usize>,
-}
-
-type Answer = Result<Frame, Arc<str>>;
-
-/// The result of a `WAIT`.
-#[derive(Clone, Copy)]
-struct Waited {
-    /// The number of replicas that have all earlier writes, if the server reports it.
-    by: Option<u32>,
-    /// An error: further waiting is useless.
-    failed: bool,
-}
-
-impl<L: Fn() -> usize + Send + Sync> DurableWorker<L> {
-    async fn serve(mut self, mut calls: mpsc::UnboundedReceiver<Call>) {
-        let mut batch = Vec::new();
-        let own = self.script_conn.clone();
-        loop {
-            // Each caller belongs to the client, and the client's end waits for this task.
-            let called = tokio::select! {
-                biased;
-                called = calls.recv_many(&mut batch, AT_ONCE) => called,
-                () = own.closed() => 0,
-            };
-            if called == 0 {
-                return;
-            }
-            if self.script_conn.current().is_none() {
-                // The connection broke while these calls were queued. They are unsent. A renewal must not keep its lock's
-                // operation lock until there is another connection.
-                let reason: Arc<str> = "the connection broke before the call was sent".into();
-                for call in batch.drain(..) {
-                    let _ = call.done.send(Err(reason.clone()));
-                }
-            }
-            let Ok(conn) = self.script_conn.ready().await else {
-                return;
-            };
-            // The callers of these unsent calls have gone: the slot has moved meanwhile.
-            batch.retain(|call: &Call| !call.done.is_closed());
-            if batch.is_empty() {
-                continue;
-            }
-            self.use_connection(&conn);
-            if let Err(reason) = self.round(&conn, &mut batch).await {
-                tracing::debug!(%reason, "calls that wait for replicas are unanswered");
-                if self.dropped(&conn).await.is_err() {
-                    return;
-                }
-                for call in batch.drain(..) {
-                    let _ = call.done.send(Err(reason.clone()));
-                }
-            }
-        }
-    }
-
-    /// Waits until the server has dropped the broken connection `old`: a later one has replaced it, or killed it.
-    async fn dropped(&self, old: &Arc<LiveConn>) -> Result<(), ClosedForGood> {
-        let killed = async {
-            tokio::time::sleep(REPLACED_WITHIN).await;
-            match self.killing_conn.ready().await {
-                Ok(conn) if conn.kill(old).await => {}
-                _ => std::future::pending().await,
-            }
-        };
-        tokio::select! {
-            biased;
-            replaced = self.script_conn.replaced(old) => replaced,
-            () = killed => Ok(()),
-        }
-    }
-
-    /// Forgets the state of another connection, which may have led to another server.
-    fn use_connection(&mut self, conn: &Arc<LiveConn>) {
-        let is_same = |used: &Arc<LiveConn>| Arc::ptr_eq(used, conn);
-        if !self.used.as_ref().is_some_and(is_same) {
-            self.used = Some(conn.clone());
-            self.wait = Some(self.configured);
-            (self.sent, self.counted) = (HashSet::default(), None);
-        }
-    }
-
-    /// Sends all calls and then a `WAIT`. Answers each call once enough replicas have it, or at its deadline.
-    async fn round(&mut self, conn: &LiveConn, calls: &mut Vec<Call>) -> Result<(), Arc<str>> {
-        if self
-            .counted
-            .is_none_or(|counted| counted.elapsed() > COUNT_EVERY)
-        {
-            self.count(conn).await?;
-        }
-        let mut wanted = self.wanted();
-        let (frames, mut waited) = self.write(conn, calls, wanted).await?;
-        for (call, frame) in calls.iter_mut().zip(frames) {
-            call.frame = frame;
-        }
-        let is_of_a_replica =
-            |call: &Call| frame::is_of_a_replica(&call.frame, call.operations.len());
-        let is_wrong_server = calls.iter().any(is_of_a_replica);
-        loop {
-            if waited.by.is_some_and(|by| by < wanted) {
-                // The number of replicas may have fallen.
-                self.count(conn).await?;
-                wanted = self.wanted();
-            }
-            let now = Instant::now();
-            let is_settled = waited.failed || waited.by.is_none_or(|by| by >= wanted);
-            for call in calls.extract_if(.., |call| is_settled || self.end(call) <= now) {
-                let acknowledged = waited.by.map(|by| Acknowledged { by, wanted });
-                let _ = call.done.send(Ok(Answered {
-                    reply: call.frame,
-                    acknowledged,
-                }));
-            }
-            if calls.is_empty() {
-                if is_wrong_server {
-                    // A managed service may have moved the host's name to another master.
-                    conn.report_wrong_server();
-                }
-                return Ok(());
-            }
-            let left = self.left(calls);
-            (_, waited) = self.send(conn, no_calls(), wanted, left).await?;
-        }
-    }
-
-    /// The deadline of a call that too few replicas have acknowledged. It includes the wait behind earlier calls.
-    fn end(&self, call: &Call) -> Instant {
-        call.queued + self.configured.longest
-    }
-
-    /// How long a `WAIT` may take: until the first deadline of its calls.
-    fn left(&self, calls: &[Call]) -> Duration {
-        let first = calls.iter().map(|call| self.end(call)).min();
-        first.map_or(Duration::ZERO, |end| {
-            end.saturating_duration_since(Instant::now())
-        })
-    }
-
-    /// The answers to the calls and to a following `WAIT`.
-    async fn write(
-        &mut self,
-        conn: &LiveConn,
-        calls: &[Call],
-        wanted: u32,
-    ) -> Result<(Vec<Frame>, Waited), Arc<str>> {
-        let publishing = self.publishing;
-        let texts: Vec<_> = calls
-            .iter()
-            .map(|call| {
-                let text = call.script.text(publishing);
-                // The first sending has the text: a NOSCRIPT would waste a WAIT.
-                match self.sent.insert(std::ptr::from_ref(call.script).addr()) {
-                    true => ("EVAL", text.source.clone()),
-                    false => ("EVALSHA", text.sha.clone()),
-                }
-            })
-            .collect();
-        let evals = calls
-            .iter()
-            .zip(texts)
-            .map(|(call, (name, text))| conn.eval(name, text, call.script, &call.operations));
-        let left = self.left(calls);
-        let (mut frames, mut waited) = self.send(conn, evals, wanted, left).await?;
-        let unknown: Vec<_> = (0..calls.len())
-            .filter(|index| frame::is_unknown_script(&frames[*index]))
-            .collect();
-        if !unknown.is_empty() {
-            let texts = unknown.iter().map(|index| {
-                let Call {
-                    script, operations, ..
-                } = &calls[*index];
-                let source = script.text(publishing).source.clone();
-                conn.eval("EVAL", source, script, operations)
-            });
-            let left = self.left(calls);
-            let (again, waited_again) = self.send(conn, texts, wanted, left).await?;
-            for (index, frame) in unknown.into_iter().zip(again) {
-                frames[index] = frame;
-            }
-            waited = waited_again;
-        }
-        Ok((frames, waited))
-    }
-
-    fn wanted(&self) -> u32 {
-        self.durability.wanted(self.connected, (self.listed)())
-    }
-
-    /// The answers to `calls` and to a `WAIT` of `left`. `WAIT` covers the earlier writes of its own connection (P-T4).
-    async fn send(
-        &mut self,
-        conn: &LiveConn,
-        calls: impl Iterator<Item = impl Future<Output = Answer> + Send>,
-        wanted: u32,
-        left: Duration,
-    ) -> Result<(Vec<Frame>, Waited), Arc<str>> {
-        let mut answers: Vec<Pin<Box<dyn Future<Output = Answer> + Send + '_>>> = Vec::new();
-        answers.extend(calls.map(|call| Box::pin(call) as _));
-        let count = answers.len();
-        answers.extend(
-            self.wait_on(conn, wanted, left)
-                .map(|wait| Box::pin(wait) as _),
-        );
-        let mut frames: Vec<Frame> = in_order(answers)
-            .await
-            .into_iter()
-            .collect::<Result<_, _>>()?;
-        let mut waited = (frames.len() > count).then(|| frames.remove(count));
-        while let Some(message) = waited.as_ref().and_then(frame::error) {
-            if !is_lasting(&message) {
-                let (by, failed) = (Some(0), true);
-                return Ok((frames, Waited { by, failed }));
-            }
-            self.is_refused(&message);
-            waited = match self.wait_on(conn, wanted, left) {
-                Some(wait) => Some(wait.await?),
-                None => None,
-            };
-        }
-        let by = waited.as_ref().and_then(frame::acknowledgements);
-        Ok((frames, Waited { by, failed: false }))
-    }
-
-    /// `WAIT` or `WAITAOF`.
-    fn wait_on<'a>(
-        &self,
-        conn: &'a LiveConn,
-        wanted: u32,
-        left: Duration,
-    ) -> Option<impl Future<Output = Answer> + Send + use<'a, L>> {
-        let (name, args) = self.wait?.command(wanted, left);
-        Some(conn.send(name, args))
-    }
-
-    /// Later calls on this connection do without. The next connection may have the right or the command.
-    fn is_refused(&mut self, message: &str) {
-        match &mut self.wait {
-            Some(wait) if wait.for_disk => {
-                wait.for_disk = false;
-                self.tell(
-                    "WAITAOF is refused: acquisitions do not wait for disks",
-                    message,
-                );
-            }
-            wait => {
-                *wait = None;
-                self.tell(
-                    "WAIT is refused: acquisitions do not wait for replicas",
-                    message,
-                );
-            }
-        }
-    }
-
-    fn tell(&self, what: &str, message: &str) {
-        if let Some(suppressed) = self.log_limit.may_log() {
-            tracing::warn!(message, suppressed, "{what}");
-        }
-    }
-
-    /// Asks for the number of connected replicas.
-    async fn count(&mut self, conn: &LiveConn) -> Result<(), Arc<str>> {
-        let role = conn.send("ROLE", Vec::new()).await?;
-        if let (Some(message), None) = (frame::error(&role), self.counted) {
-            self.tell(
-                "ROLE is refused: the client assumes that replicas are connected",
-                &message,
-            );
-        }
-        self.connected = frame::list_len_at(&role, 2);
-        self.counted = Some(Instant::now());
-        Ok(())
-    }
-}
-
-fn no_calls() -> std::iter::Empty<std::future::Ready<Answer>> {
-    std::iter::empty()
-}
-
-/// Polls all futures in order, and completes when all are complete.
-async fn in_order<T>(mut futures: Vec<Pin<Box<dyn Future<Output = T> + Send + '_>>>) -> Vec<T> {
-    let mut done: Vec<Option<T>> = futures.iter().map(|_| None).collect();
-    poll_fn(|context| {
-        for (future, done) in futures.iter_mut().zip(&mut done) {
-            if done.is_none()
-                && let Poll::Ready(value) = future.as_mut().poll(context)
-            {
-                *done = Some(value);
-            }
-        }
-        match done.iter().all(Option::is_some) {
-            true => Poll::Ready(()),
-            false => Poll::Pending,
-        }
-    })
-    .await;
-    done.into_iter().flatten().collect()
 }

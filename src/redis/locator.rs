@@ -20,8 +20,8 @@ use tokio_util::sync::CancellationToken;
 pub(super) use super::node::Question;
 use super::{
     BoxFuture,
-    conn::Locate,
     connection::ServerConfig,
+    connector::Locate,
     endpoint::{Address, AddressMap},
     master_view::{Answers, MasterView, Undecided},
     node::{ANSWER_WAIT, Answer, Node, PeerSentinel},

@@ -8,8 +8,10 @@ use std::{
 use tokio::time::Instant;
 
 use super::{
-    conn::{self, Conn, Connector, refusal},
+    conn::{self, Conn},
+    connect_advice::refusal,
     connection::{Connection, Frame, ServerConfig},
+    connector::Connector,
     endpoint::Address,
     frame,
     master_view::{Report, Role},

@@ -8,8 +8,9 @@ use tokio::time::timeout;
 
 pub use super::connection::Frame;
 use super::{
-    conn::{Conn, Connector},
+    conn::Conn,
     connection::ServerConfig,
+    connector::Connector,
     endpoint::Endpoint,
     locator::{Locator, Question},
     target::Target,

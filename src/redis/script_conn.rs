@@ -9,12 +9,7 @@ use std::sync::Arc;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
-use super::{
-    CallError, Event, Tasks,
-    attempts::Trouble,
-    conn::{Conn, Connector},
-    frame,
-};
+use super::{CallError, Event, Tasks, attempts::Trouble, conn::Conn, connector::Connector, frame};
 use crate::{error::Cause, wire::Refusal};
 pub(super) use live_conn::LiveConn;
 use reconnector::{Reconnector, State};

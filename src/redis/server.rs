@@ -8,7 +8,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     Answered, BoxFuture, CallError, Event, Events, HashSlot, Redis, Tasks,
-    conn::{Conn, Connector},
+    conn::Conn,
+    connector::Connector,
     durable::{Durable, Durables, Wait},
     locator::Locator,
     rights::Rights,

@@ -13,8 +13,9 @@ use super::{
     Event,
     attempts::PROVEN_AFTER,
     client_info::ConnIdentity,
-    conn::{Conn, Connector},
+    conn::Conn,
     connection::{Connection, Pushed},
+    connector::Connector,
 };
 use session::{AT_ONCE, Session};
 use wanted::Wanted;

@@ -7,7 +7,7 @@ use tokio::sync::watch;
 use super::topology::{Routes, Topology};
 use crate::{
     error::Error,
-    redis::{BoxFuture, conn::Locate, endpoint::Address},
+    redis::{BoxFuture, connector::Locate, endpoint::Address},
     sync::lock,
 };
 

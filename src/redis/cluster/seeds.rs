@@ -9,8 +9,9 @@ use super::node_list::{self, Listed};
 use crate::{
     error::Error,
     redis::{
-        conn::{self, Connector},
+        conn,
         connection::{Frame, ServerConfig},
+        connector::Connector,
         endpoint::Address,
         frame,
     },

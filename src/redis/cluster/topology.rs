@@ -16,8 +16,8 @@ use crate::{
     hash::{HashMap, HashSet},
     redis::{
         Event, HashSlot, Tasks,
-        conn::Connector,
         connection::ServerConfig,
+        connector::Connector,
         durable::{Durable, Durables, Wait},
         endpoint::{Address, AddressMap},
         script_conn::ScriptConn,

@@ -13,7 +13,8 @@ use crate::redis::{
     Event,
     attempts::{ConnectLog, PROVEN_AFTER},
     client_info::ConnIdentity,
-    conn::{Conn, Connector, Router},
+    conn::{Conn, Router},
+    connector::Connector,
 };
 
 /// Whether there is a connection to send on.

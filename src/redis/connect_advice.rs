@@ -1,0 +1,82 @@
+//! What the user can do about a failed connection.
+
+use std::sync::Arc;
+
+use super::{
+    connect_error::{ConnectError, ConnectErrorKind},
+    connection::{Frame, ServerConfig},
+    frame,
+};
+use crate::error::{Cause, Error};
+
+/// The reason of a failed connection, and advice for the user.
+pub(super) fn explain(
+    ConnectError { kind, details }: ConnectError,
+    server: &ServerConfig,
+    credentials: &str,
+) -> Error {
+    let (at, encrypted) = (&server.endpoint, server.transport.is_encrypted());
+    let hung_up = || details.contains("reset by peer") || details.contains("closed");
+    let hint = match encrypted {
+        true => {
+            ", and that it uses TLS with a trusted certificate (for a server without TLS, use redis://)"
+        }
+        false if hung_up() => ", and that it does not use TLS (for TLS, use rediss://)",
+        false => "",
+    };
+    let no_connection = |reason: String| {
+        let cause = match kind {
+            ConnectErrorKind::Busy => Cause::server(&*details),
+            _ => Cause::connection(&*details),
+        };
+        Error::unavailable_by(reason, Some(Arc::new(cause)))
+    };
+    match kind {
+        ConnectErrorKind::Credentials if details.starts_with("NOAUTH") => Error::config(format!(
+            "{at} requires a password: {credentials} ({details})"
+        )),
+        ConnectErrorKind::Credentials => Error::config(format!(
+            "{at} refused the user name or password: {credentials} ({details})"
+        )),
+        ConnectErrorKind::NoRedis => no_connection(format!(
+            "{at} does not speak the Redis protocol: check the host and port of the URL"
+        )),
+        ConnectErrorKind::Config => Error::config(details),
+        ConnectErrorKind::Busy => {
+            no_connection(format!("{at} refuses new connections at the moment"))
+        }
+        _ if details.contains("alert: CertificateRequired") => Error::config(format!(
+            "{at} requires a client certificate: set `client_certificate` ({details})"
+        )),
+        _ if encrypted && details.contains("alert: ") => no_connection(format!(
+            "{at} ended the TLS handshake: if it requires a client certificate, check `client_certificate`"
+        )),
+        _ if details.contains("DB index") || details.contains("out of range") => Error::config(
+            format!("{at} has no database with the number in the URL ({details})"),
+        ),
+        ConnectErrorKind::Network => no_connection(format!(
+            "no connection to {at}: check that the server listens there{hint}"
+        )),
+        ConnectErrorKind::Other if encrypted => no_connection(format!(
+            "no TLS connection to {at}: check that the server listens there{hint}"
+        )),
+        ConnectErrorKind::Other => Error::Redis { message: details },
+    }
+}
+
+/// An error that retries cannot change.
+pub(super) fn refusal(answer: &Frame) -> Option<Error> {
+    let message = frame::error(answer)?;
+    if message.contains("unknown command") {
+        return Some(Error::config(
+            "the server of the URL is not a sentinel: use redis://host:port, redis-replicated:// or \
+             redis-cluster://",
+        ));
+    }
+    let is_refused = message.starts_with("NOAUTH") || message.starts_with("NOPERM");
+    is_refused.then(|| {
+        Error::config(format!(
+            "the user of the URL may not look up the master: check user, password and ACL rules ({message})"
+        ))
+    })
+}

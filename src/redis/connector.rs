@@ -1,0 +1,245 @@
+//! Makes connections to one server.
+
+use std::{
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    BoxFuture,
+    attempts::ConnectLog,
+    client_info::{ConnIdentity, Subscriptions},
+    conn::{Conn, PING_WAIT, Router},
+    connect_advice::explain,
+    connect_error::ConnectError,
+    connection::{ConnectOptions, Opened, ServerConfig, Version},
+    endpoint::{Address, Endpoint},
+    frame,
+};
+use crate::error::Error;
+
+/// How long a connection may take to open, its handshake included.
+const CONNECT_WAIT: Duration = Duration::from_secs(5);
+/// The same where sentinels or nodes report that a server has been replaced.
+const ASKED_WAIT: Duration = Duration::from_millis(1500);
+/// The pause after no node named the server. The nodes have pauses of their own.
+const ASK_AGAIN: Duration = Duration::from_millis(100);
+
+/// Finds the server of a connection.
+pub(super) trait Locate: Send + Sync {
+    /// The server to connect to now; `None` means that of the configuration.
+    fn locate(&self) -> BoxFuture<Result<Option<Address>, Error>>;
+
+    /// Completes when the server is no longer at `address`.
+    fn moved(&self, address: Option<&Address>) -> BoxFuture<String>;
+
+    /// Whether the server must be asked for its role.
+    fn is_asked(&self) -> bool;
+}
+
+/// The server is at the address of the configuration.
+struct Fixed;
+
+impl Locate for Fixed {
+    fn locate(&self) -> BoxFuture<Result<Option<Address>, Error>> {
+        Box::pin(std::future::ready(Ok(None)))
+    }
+
+    fn moved(&self, _address: Option<&Address>) -> BoxFuture<String> {
+        Box::pin(std::future::pending())
+    }
+
+    fn is_asked(&self) -> bool {
+        false
+    }
+}
+
+/// Makes connections to one server.
+#[derive(Clone)]
+pub(super) struct Connector {
+    server: ServerConfig,
+    /// Messages that are kept for a receiver that is behind.
+    messages: usize,
+    /// How long a connection may take to open.
+    wait: Duration,
+    /// How long a `PING` may stay unanswered.
+    ping_wait: Duration,
+    /// Advice for a user or password that is refused or missing.
+    credentials: &'static str,
+    locator: Arc<dyn Locate>,
+    without_resp3: Arc<AtomicBool>,
+    /// The target of the last attempt.
+    last: Arc<Mutex<Endpoint>>,
+}
+
+impl Connector {
+    pub(super) fn new(server: ServerConfig, messages: usize) -> Self {
+        Self {
+            last: Arc::new(Mutex::new(server.endpoint.clone())),
+            server,
+            messages,
+            wait: CONNECT_WAIT,
+            ping_wait: PING_WAIT,
+            credentials: "check the URL: redis://user:password@host, or redis://:password@host",
+            locator: Arc::new(Fixed),
+            without_resp3: Arc::default(),
+        }
+    }
+
+    pub(super) fn within(mut self, wait: Duration) -> Self {
+        self.wait = wait;
+        self
+    }
+
+    /// For commands that may take the server this long, and delay all later ones.
+    pub(super) fn blocking(mut self, longest: Duration) -> Self {
+        self.ping_wait = PING_WAIT + longest;
+        self
+    }
+
+    /// For a sentinel.
+    pub(super) fn of_sentinel(mut self) -> Self {
+        self.credentials = "set `sentinelUsername` and `sentinelPassword` in the URL, because sentinels have their \
+         own users";
+        self
+    }
+
+    /// Connects to the server that `locator` names.
+    pub(super) fn to(mut self, locator: Arc<dyn Locate>) -> Self {
+        if locator.is_asked() {
+            // A master that does not answer is about to be replaced.
+            self.wait = ASKED_WAIT;
+        }
+        self.locator = locator;
+        self
+    }
+
+    /// Connects, in RESP3 where the server speaks it.
+    pub(super) async fn connect(&self) -> Result<Conn, Error> {
+        let address = self.locator.locate().await?;
+        self.connect_at(address, false).await
+    }
+
+    /// Connects to the server at `address`, or to that of the configuration. With `in_turn`, waits until an attempt may
+    /// begin.
+    async fn connect_at(&self, address: Option<Address>, in_turn: bool) -> Result<Conn, Error> {
+        let mut moved = self.locator.moved(address.as_ref());
+        let mut server = self.server.clone();
+        if let Some(address) = address {
+            server.endpoint = Endpoint::Tcp(address);
+        }
+        self.last().clone_from(&server.endpoint);
+        let attempts = server.servers.at(&server.endpoint);
+        let connecting = async {
+            if in_turn {
+                attempts.turn().await;
+            }
+            self.connect_to(&server).await
+        };
+        let mut conn = tokio::select! {
+            biased;
+            reason = &mut moved => return Err(Error::unavailable(reason)),
+            conn = connecting => conn?,
+        };
+        if self.locator.is_asked() {
+            conn.check_master().await?;
+        }
+        attempts.reached();
+        conn.router.moved = Some(moved);
+        Ok(conn)
+    }
+
+    fn last(&self) -> MutexGuard<'_, Endpoint> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The server that the last attempt was for.
+    pub(super) fn endpoint(&self) -> Endpoint {
+        self.last().clone()
+    }
+
+    /// The fate of connections for `purpose`.
+    pub(super) fn connect_log(&self, purpose: &'static str) -> ConnectLog {
+        ConnectLog::new(purpose, &self.server.servers)
+    }
+
+    async fn connect_to(&self, server: &ServerConfig) -> Result<Conn, Error> {
+        let explained = |error| explain(error, server, self.credentials);
+        if !self.without_resp3.load(Ordering::Relaxed) {
+            match self.connect_with(server, Version::Resp3).await {
+                Err(error) if lacks_resp3(&error) => {
+                    self.without_resp3.store(true, Ordering::Relaxed);
+                }
+                done => return done.map_err(explained),
+            }
+        }
+        let connected = self.connect_with(server, Version::Resp2).await;
+        connected.map_err(explained)
+    }
+
+    /// Retries with growing pauses until it is connected. `None` when `closed` is cancelled.
+    pub(super) async fn connect_until(
+        &self,
+        closed: &CancellationToken,
+        connect_log: &mut ConnectLog,
+    ) -> Option<Conn> {
+        let connecting = async {
+            loop {
+                let error = match self.locator.locate().await {
+                    Ok(address) => match self.connect_at(address, true).await {
+                        Ok(conn) => return conn,
+                        Err(error) => error,
+                    },
+                    Err(error) => {
+                        tokio::time::sleep(ASK_AGAIN).await;
+                        error
+                    }
+                };
+                connect_log.failed(&self.endpoint(), &error);
+            }
+        };
+        closed.run_until_cancelled(connecting).await
+    }
+
+    async fn connect_with(
+        &self,
+        server: &ServerConfig,
+        version: Version,
+    ) -> Result<Conn, ConnectError> {
+        let options = ConnectOptions {
+            version,
+            timeout: self.wait,
+            messages: self.messages,
+        };
+        let Opened {
+            connection,
+            ended,
+            info,
+            greeting,
+        } = server.transport.connect(server, options).await?;
+        let identity = ConnIdentity::read(&info);
+        let info = frame::text(&info);
+        let greeting = frame::map(&greeting);
+        let said = |name: &str| greeting.get(name).cloned().unwrap_or_default();
+        Ok(Conn {
+            identity,
+            // In RESP2, a connection with subscriptions cannot send other commands.
+            counts_subscriptions: version == Version::Resp3
+                && info.as_deref().and_then(Subscriptions::read).is_some(),
+            ping_wait: self.ping_wait,
+            mode: said("mode"),
+            role: said("role"),
+            connection,
+            router: Router::new(ended),
+        })
+    }
+}
+
+fn lacks_resp3(error: &ConnectError) -> bool {
+    error.details.contains("unknown command") || error.details.contains("NOPROTO")
+}
