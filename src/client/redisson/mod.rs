@@ -1,18 +1,22 @@
 //! The configuration file of Java's Redisson: one file for services in both languages.
 
+mod mappers;
 mod section;
+mod security;
+mod servers;
 mod yaml;
 
-use std::{collections::HashMap, fmt, path::PathBuf};
+use std::fmt;
 
+use mappers::{addresses, prefix};
 use section::{Environment, Section};
+use security::{encrypt, log_in, log_in_to_sentinels};
+use servers::{Kind, servers};
 
 use super::{LockClient, LockClientBuilder};
 use crate::{
     config::{Config, ShardedPubSub},
     error::Error,
-    redis::Target,
-    wire::name,
 };
 
 /// A configuration of Redisson, read from its YAML (or JSON). Needs the feature `redisson-yaml`.
@@ -203,87 +207,6 @@ impl RedissonConfig {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Single,
-    Sentinel,
-    Cluster,
-    Replicated,
-    MasterSlave,
-}
-
-const KINDS: [(&str, Kind); 5] = [
-    ("singleServerConfig", Kind::Single),
-    ("sentinelServersConfig", Kind::Sentinel),
-    ("clusterServersConfig", Kind::Cluster),
-    ("replicatedServersConfig", Kind::Replicated),
-    ("masterSlaveServersConfig", Kind::MasterSlave),
-];
-
-/// The one section that names the servers.
-fn servers<'a>(file: &Section<'a>) -> Result<(Kind, Section<'a>), Error> {
-    let mut found = None;
-    for (key, kind) in KINDS {
-        if let Some(section) = file.section(key)? {
-            if found.is_some() {
-                return Err(file.error(key, "the file has a second section of servers: keep one"));
-            }
-            found = Some((kind, section));
-        }
-    }
-    found.ok_or_else(|| {
-        Error::config(format!(
-            "the file has no section of servers: add one of {}",
-            KINDS.map(|(key, _)| key).join(", ")
-        ))
-    })
-}
-
-impl Kind {
-    /// The servers, and whether TLS is used.
-    fn target(self, section: &Section<'_>) -> Result<(Target, bool), Error> {
-        let database = section.number("database")?.unwrap_or(0).to_string();
-        let key = match self {
-            Kind::Single => "address",
-            Kind::MasterSlave => "masterAddress",
-            Kind::Sentinel => "sentinelAddresses",
-            Kind::Cluster | Kind::Replicated => "nodeAddresses",
-        };
-        let addresses = section.texts(key)?;
-        let is_tls = addresses
-            .iter()
-            .any(|address| address.starts_with("rediss:") || address.starts_with("valkeys:"));
-        let found = match self {
-            Kind::Single | Kind::MasterSlave => match &addresses[..] {
-                [address] => one(address, &database),
-                _ => Err(Error::config("give exactly one address")),
-            },
-            Kind::Sentinel => {
-                let service = section.required("masterName")?;
-                Target::several("sentinel", &[&service, &database], &addresses)
-            }
-            Kind::Cluster if database != "0" => {
-                return Err(section.error("database", "a cluster has only database 0"));
-            }
-            Kind::Cluster => Target::several("cluster", &[], &addresses),
-            Kind::Replicated => Target::several("replicated", &[&database], &addresses),
-        };
-        Ok((found.map_err(|error| section.error(key, error))?, is_tls))
-    }
-}
-
-fn one(address: &str, database: &str) -> Result<Target, Error> {
-    if let Some(path) = address.strip_prefix("redis+uds://") {
-        return Target::url(&format!("unix://{path}?db={database}"));
-    }
-    if address.contains('@') {
-        return Err(Error::config(
-            "the address contains a user or a password: set `username` and `password` instead",
-        ));
-    }
-    Target::url(&format!("{}/{database}", address.trim_end_matches('/')))
-}
-
 fn locks(file: &Section<'_>) -> Result<Config, Error> {
     let mut config = Config::default();
     for (key, setting) in [
@@ -302,174 +225,6 @@ fn locks(file: &Section<'_>) -> Result<Config, Error> {
         config.check_replicas = check;
     }
     Ok(config)
-}
-
-fn log_in(builder: LockClientBuilder, both: [&Section<'_>; 2]) -> Result<LockClientBuilder, Error> {
-    let (username, password) = (first(both, "username")?, first(both, "password")?);
-    match (username, password) {
-        (username, Some(password)) => {
-            Ok(builder.credentials(username.unwrap_or_default(), password))
-        }
-        (Some(_), None) => Err(Error::config(
-            "username: the password is missing, and Redisson does not log in without one",
-        )),
-        (None, None) => Ok(builder),
-    }
-}
-
-fn log_in_to_sentinels(
-    builder: LockClientBuilder,
-    kind: Kind,
-    section: &Section<'_>,
-) -> Result<LockClientBuilder, Error> {
-    let [username, password] = ["sentinelUsername", "sentinelPassword"];
-    for key in [username, password] {
-        if section.text(key)?.is_some() && kind != Kind::Sentinel {
-            return Err(section.error(key, "only sentinelServersConfig has sentinels"));
-        }
-    }
-    // An empty user, as of a variable that is not set, is none.
-    let user = section.text(username)?.filter(|user| !user.is_empty());
-    match (user, section.text(password)?) {
-        (user, Some(password)) => {
-            Ok(builder.sentinel_credentials(user.unwrap_or_default(), password))
-        }
-        (Some(_), None) => Err(section.error(username, "the password is missing")),
-        (None, None) => Ok(builder),
-    }
-}
-
-/// A setting of the section, or of the file if the section lacks it.
-fn first(both: [&Section<'_>; 2], key: &str) -> Result<Option<String>, Error> {
-    let [section, file] = both;
-    let (own, general) = (section.text(key)?, file.text(key)?);
-    Ok(own.or(general))
-}
-
-fn encrypt(
-    mut builder: LockClientBuilder,
-    both: [&Section<'_>; 2],
-) -> Result<LockClientBuilder, Error> {
-    const INSTEAD: &str = "this client always checks the server's certificate and name: set sslTruststore to the \
-     authority's file, and the builder's `server_name` if the name differs from the host";
-    for section in both {
-        if let Some(mode) = section.text("sslVerificationMode")?
-            && mode != "STRICT"
-        {
-            return Err(section.error(
-                "sslVerificationMode",
-                format!("{mode} is not supported: {INSTEAD}"),
-            ));
-        }
-        if section.flag("sslEnableEndpointIdentification")? == Some(false) {
-            return Err(section.error("sslEnableEndpointIdentification", INSTEAD));
-        }
-    }
-    if let Some(store) = first(both, "sslTruststore")? {
-        builder = builder.ca_file(file_of("sslTruststore", &store)?);
-    }
-    if let Some(store) = first(both, "sslKeystore")? {
-        let store = file_of("sslKeystore", &store)?;
-        builder = builder.client_certificate(store.clone(), store);
-    }
-    Ok(builder)
-}
-
-/// The file that a `file:` URL names.
-fn file_of(key: &str, url: &str) -> Result<PathBuf, Error> {
-    let path = url.strip_prefix("file:").unwrap_or(url);
-    let path = path.strip_prefix("//").unwrap_or(path);
-    if path.contains("://") || url.starts_with("http") {
-        return Err(Error::config(format!(
-            "{key}: only files are supported, as in file:/etc/redis/ca.pem"
-        )));
-    }
-    Ok(path.into())
-}
-
-/// The prefix that a mapper adds to names.
-fn prefix(section: &Section<'_>) -> Result<Option<String>, Error> {
-    let Some(class) = section.class("nameMapper")? else {
-        return Ok(None);
-    };
-    if class == "DefaultNameMapper" {
-        return Ok(None);
-    }
-    let mapper = section.section("nameMapper")?;
-    let prefix = mapper.as_ref().map(|mapper| mapper.text("prefix"));
-    match (prefix.transpose()?.flatten(), mapper) {
-        (Some(prefix), Some(mapper)) if mapper.unread().next().is_none() => {
-            match name::check(&prefix) {
-                Err(reason) if !prefix.is_empty() => {
-                    let told = format!("the prefix cannot begin the name of a lock: {reason}");
-                    Err(section.error("nameMapper", told))
-                }
-                _ => Ok(Some(prefix)),
-            }
-        }
-        _ => Err(section.error(
-            "nameMapper",
-            format!("{class} is not supported: the only supported name mappers are those whose single setting is \
-             `prefix`"),
-        )),
-    }
-}
-
-type AddressMap = Box<dyn Fn(&str, u16) -> (String, u16) + Send + Sync>;
-
-/// The addresses of a mapper, announced to real, and the setting that has them.
-fn addresses(section: &Section<'_>) -> Result<Option<(&'static str, AddressMap)>, Error> {
-    if let Some(pairs) = section.section("natMap")? {
-        return Ok(Some(("natMap", ports_map(&pairs)?)));
-    }
-    let Some(class) = section.class("natMapper")? else {
-        return Ok(None);
-    };
-    let (key, map): (_, fn(&Section<'_>) -> _) = match class {
-        "DefaultNatMapper" => return Ok(None),
-        "HostPortNatMapper" => ("hostsPortMap", ports_map),
-        "HostNatMapper" => ("hostsMap", hosts_map),
-        _ => {
-            let told = format!("{class} is not supported: use `address_map` of the builder");
-            return Err(section.error("natMapper", told));
-        }
-    };
-    let mapper = section.section("natMapper")?;
-    let pairs = mapper.as_ref().map(|mapper| mapper.section(key));
-    let (Some(mapper), Some(pairs)) = (&mapper, pairs.transpose()?.flatten()) else {
-        // Redisson itself writes the class without its map.
-        return Err(section.error(
-            "natMapper",
-            format!("the setting {key} of {class} is missing"),
-        ));
-    };
-    if let Some(other) = mapper.unread().next() {
-        return Err(Error::config(format!(
-            "{other}: unknown setting of {class}"
-        )));
-    }
-    Ok(Some(("natMapper", map(&pairs)?)))
-}
-
-fn hosts_map(pairs: &Section<'_>) -> Result<AddressMap, Error> {
-    let hosts: HashMap<String, String> = pairs.pairs()?.into_iter().collect();
-    Ok(Box::new(move |host, port| {
-        (hosts.get(host).map_or(host, |host| host).to_owned(), port)
-    }))
-}
-
-fn ports_map(pairs: &Section<'_>) -> Result<AddressMap, Error> {
-    let mut ports = HashMap::new();
-    for (from, to) in pairs.pairs()? {
-        let address = to.rsplit_once(':');
-        let address = address.and_then(|(host, port)| Some((host.to_owned(), port.parse().ok()?)));
-        let address = address.ok_or_else(|| pairs.error(&from, "write host:port"))?;
-        ports.insert(from, address);
-    }
-    Ok(Box::new(move |host, port| {
-        let known = ports.get(&format!("{host}:{port}"));
-        known.cloned().unwrap_or_else(|| (host.to_owned(), port))
-    }))
 }
 
 /// Java classes that change requests: they cannot run here.

@@ -1,0 +1,85 @@
+//! The section that names the servers.
+
+use super::section::Section;
+use crate::{error::Error, redis::Target};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Single,
+    Sentinel,
+    Cluster,
+    Replicated,
+    MasterSlave,
+}
+
+const KINDS: [(&str, Kind); 5] = [
+    ("singleServerConfig", Kind::Single),
+    ("sentinelServersConfig", Kind::Sentinel),
+    ("clusterServersConfig", Kind::Cluster),
+    ("replicatedServersConfig", Kind::Replicated),
+    ("masterSlaveServersConfig", Kind::MasterSlave),
+];
+
+/// The one section that names the servers.
+pub(super) fn servers<'a>(file: &Section<'a>) -> Result<(Kind, Section<'a>), Error> {
+    let mut found = None;
+    for (key, kind) in KINDS {
+        if let Some(section) = file.section(key)? {
+            if found.is_some() {
+                return Err(file.error(key, "the file has a second section of servers: keep one"));
+            }
+            found = Some((kind, section));
+        }
+    }
+    found.ok_or_else(|| {
+        Error::config(format!(
+            "the file has no section of servers: add one of {}",
+            KINDS.map(|(key, _)| key).join(", ")
+        ))
+    })
+}
+
+impl Kind {
+    /// The servers, and whether TLS is used.
+    pub(super) fn target(self, section: &Section<'_>) -> Result<(Target, bool), Error> {
+        let database = section.number("database")?.unwrap_or(0).to_string();
+        let key = match self {
+            Kind::Single => "address",
+            Kind::MasterSlave => "masterAddress",
+            Kind::Sentinel => "sentinelAddresses",
+            Kind::Cluster | Kind::Replicated => "nodeAddresses",
+        };
+        let addresses = section.texts(key)?;
+        let is_tls = addresses
+            .iter()
+            .any(|address| address.starts_with("rediss:") || address.starts_with("valkeys:"));
+        let found = match self {
+            Kind::Single | Kind::MasterSlave => match &addresses[..] {
+                [address] => one(address, &database),
+                _ => Err(Error::config("give exactly one address")),
+            },
+            Kind::Sentinel => {
+                let service = section.required("masterName")?;
+                Target::several("sentinel", &[&service, &database], &addresses)
+            }
+            Kind::Cluster if database != "0" => {
+                return Err(section.error("database", "a cluster has only database 0"));
+            }
+            Kind::Cluster => Target::several("cluster", &[], &addresses),
+            Kind::Replicated => Target::several("replicated", &[&database], &addresses),
+        };
+        Ok((found.map_err(|error| section.error(key, error))?, is_tls))
+    }
+}
+
+fn one(address: &str, database: &str) -> Result<Target, Error> {
+    if let Some(path) = address.strip_prefix("redis+uds://") {
+        return Target::url(&format!("unix://{path}?db={database}"));
+    }
+    if address.contains('@') {
+        return Err(Error::config(
+            "the address contains a user or a password: set `username` and `password` instead",
+        ));
+    }
+    Target::url(&format!("{}/{database}", address.trim_end_matches('/')))
+}
