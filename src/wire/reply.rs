@@ -63,7 +63,7 @@ impl Refusal {
         // commands makes it safe to repeat the whole script.
         const IN_SCRIPTS: [&str; 2] = ["access a non local key", "while the cluster is down"];
         let in_script = IN_SCRIPTS.iter().any(|text| message.contains(text));
-        // Servers before 7 prefix the place in the script: `@user_script: 12: -READONLY You can't ..`.
+        // Servers before 7 prefix the position in the script: `@user_script: 12: -READONLY You can't ..`.
         let text = message
             .rsplit_once(": -")
             .map_or(&*message, |(_, text)| text);

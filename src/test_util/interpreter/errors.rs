@@ -17,8 +17,8 @@ pub(super) const PRELUDE_NAME: &str = "=redis";
 #[derive(Debug, Clone)]
 pub(super) struct Failed {
     pub(super) message: String,
-    /// Whether the text of servers before Redis 7 begins with the place in the script.
-    pub(super) placed: bool,
+    /// Whether the text of servers before Redis 7 begins with the position in the script.
+    pub(super) has_position: bool,
 }
 
 impl Failed {
@@ -37,10 +37,10 @@ impl fmt::Display for Failed {
 impl std::error::Error for Failed {}
 
 /// An error of Rust as the library that raises it.
-pub(super) fn failed(message: impl Into<String>, placed: bool) -> Error {
+pub(super) fn failed(message: impl Into<String>, has_position: bool) -> Error {
     Error::external(Failed {
         message: message.into(),
-        placed,
+        has_position,
     })
 }
 
@@ -107,7 +107,7 @@ fn is_script(source: &DebugSource<'_>) -> bool {
     source.what != "C" && name != PRELUDE_NAME && name.starts_with('@')
 }
 
-/// The error handler of a script: a table of the message and the place.
+/// The error handler of a script: a table of the message and the position.
 pub(super) fn handler(lua: &Lua) -> mlua::Result<Function> {
     lua.create_function(|lua, error: Value| {
         let strings = with_state(|state| state.errors) == ScriptErrors::Strings;
@@ -147,7 +147,7 @@ pub(super) fn error_table(lua: &Lua, message: &[u8]) -> mlua::Result<Table> {
 /// The text that a server before Redis 7 raises.
 fn in_script(lua: &Lua, failed: &Failed) -> String {
     match line(lua, 0) {
-        Some(line) if failed.placed => format!("@user_script: {line}: {}", failed.message),
+        Some(line) if failed.has_position => format!("@user_script: {line}: {}", failed.message),
         _ => failed.message.clone(),
     }
 }
@@ -216,8 +216,8 @@ impl Raised {
     pub(super) fn into_reply(self, run: &Run<'_>) -> Frame {
         let sha = String::from_utf8_lossy(run.sha);
         let Self { message, line } = self;
-        let place = line.filter(|_| !message.is_empty());
-        let text = match (run.errors, place) {
+        let position = line.filter(|_| !message.is_empty());
+        let text = match (run.errors, position) {
             (ScriptErrors::Strings, Some(line)) => {
                 format!(
                     "ERR Error running script (call to f_{sha}): @user_script:{line}: {message}"
