@@ -6,6 +6,18 @@
 --   DONE  detail: 1 if granted, now or by an earlier sending, 0 if too few are left; how many are left; ms until the nearest end,
 --         -1 without an end
 local keys, args = 2, 3
+
+-- If the semaphore has an expiry, its permits end with it: `remaining` ms from now.
+local function take(k, ids, score, remaining)
+  for at = 1, #ids, ID do
+    call('ZADD', KEYS[k + 1], score, string.sub(ids, at, at + ID - 1))
+  end
+  if remaining > 0 then
+    call('PEXPIRE', KEYS[k + 1], remaining)
+  end
+  return call('DECRBY', KEYS[k], #ids / ID)
+end
+
 local function operation(k, ids, lease, channel)
   local now = server_time()
   reclaim_ended(k, now, channel)
@@ -13,19 +25,20 @@ local function operation(k, ids, lease, channel)
   local wanted = #ids / ID
   -- The grant of several permits is one operation, so the first id stands for all.
   local is_granted = call('ZSCORE', KEYS[k + 1], string.sub(ids, 1, ID))
+  -- What can fail comes before the writes.
+  local nearest = tonumber(call('ZRANGE', KEYS[k + 1], 0, 0, 'WITHSCORES')[2])
+  local remaining = call('PTTL', KEYS[k])
   if not is_granted and left and left >= wanted then
-    is_granted = true
-    local score = decimal(end_after(now, lease))
-    for at = 1, #ids, ID do
-      call('ZADD', KEYS[k + 1], score, string.sub(ids, at, at + ID - 1))
+    local score = end_after(now, lease)
+    local taken, result = pcall(take, k, ids, decimal(score), remaining)
+    if not taken then
+      -- The user lacks a right. An id without a subtracted permit would add one at its end.
+      for at = 1, #ids, ID do
+        call('ZREM', KEYS[k + 1], string.sub(ids, at, at + ID - 1))
+      end
+      error(result, 0)
     end
-    left = call('DECRBY', KEYS[k], wanted)
-    -- If the semaphore has an expiry, its permits end with it.
-    local remaining = call('PTTL', KEYS[k])
-    if remaining > 0 then
-      call('PEXPIRE', KEYS[k + 1], remaining)
-    end
+    is_granted, left, nearest = true, result, math.min(nearest or score, score)
   end
-  local nearest = call('ZRANGE', KEYS[k + 1], 0, 0, 'WITHSCORES')[2]
   return DONE, { is_granted and 1 or 0, left or 0, nearest and left_until(nearest, now) or -1 }
 end

@@ -1,4 +1,4 @@
--- Releases permits before their end, all or none, and wakes waiters. Takes back ended permits in any case.
+-- Releases permits before their end, all or none, and wakes waiters. If all exist, takes back those that have ended.
 --
 -- KEYS  semaphore: the number of permits left; attempt: see attempts.lua; ends: zset of acquired permits by end, in ms of
 --       this server's clock
@@ -35,10 +35,7 @@ local function operation(k, ids, channel, attempt, lasts)
     call(PUBLISH, channel, decimal(left))
   end
   store_result(k, attempt, is_whole and '1' or '0', lasts)
-  for _, id in ipairs(back) do
-    call('ZREM', KEYS[k + 2], id)
-  end
-  call('INCRBY', KEYS[k], #back)
+  give_back(KEYS[k], KEYS[k + 2], back)
   if not is_whole then
     return ABSENT, 0
   end

@@ -5,6 +5,21 @@ local NO_END = 922337203685477
 -- The largest number of ended permits that one call takes back: the server serves other clients in between.
 local MOST_ENDED = 1000
 
+-- Makes acquired permits available again, all or none.
+local function give_back(semaphore, ends, ids)
+  for _, id in ipairs(ids) do
+    call('ZREM', ends, id)
+  end
+  local added = redis.pcall('INCRBY', semaphore, #ids)
+  if type(added) == 'table' then
+    -- The user lacks a right. The ids return as those of ended permits, which the next client with that right takes back.
+    for _, id in ipairs(ids) do
+      call('ZADD', ends, 0, id)
+    end
+    error(added)
+  end
+end
+
 -- Takes back ended permits.
 local function reclaim_ended(k, now, channel)
   local ended = call('ZRANGEBYSCORE', KEYS[k + 1], 0, now, 'LIMIT', 0, MOST_ENDED)
@@ -15,10 +30,7 @@ local function reclaim_ended(k, now, channel)
   if left > 0 then
     call(PUBLISH, channel, decimal(left))
   end
-  for _, id in ipairs(ended) do
-    call('ZREM', KEYS[k + 1], id)
-  end
-  call('INCRBY', KEYS[k], #ended)
+  give_back(KEYS[k], KEYS[k + 1], ended)
 end
 
 -- Returns the end of a permit with a lease of that many ms; NO_END for a negative lease.

@@ -48,6 +48,12 @@ impl Attempts {
         }
     }
 
+    /// How long a request may be repeated after it may have been executed: the server knows the
+    /// attempt for longer.
+    pub(super) fn longest_doubt(&self) -> Duration {
+        Duration::from_millis(self.lasts / 2)
+    }
+
     pub(super) fn begin(&self) -> Ongoing {
         let key_suffix = {
             let mut suffixes = lock(&self.suffixes);

@@ -49,7 +49,7 @@ impl Engine {
                 }
             }
             self.check_open()?;
-            let look = self.until_answered(spec, latch::look(spec, mark), None);
+            let look = self.until_answered(spec, latch::look(spec, mark), None, None);
             let looked = timeout_at(self.answer_deadline(deadline), look).await;
             match looked.map(|looked| looked.map(|answer| answer.outcome)) {
                 Ok(Ok(Outcome::Done(Detail::Number(count)))) if count <= 0 => {

@@ -1,6 +1,9 @@
 //! Requests of semaphores and latches: their repetition, and their end in the background.
 
-use std::sync::{Arc, Weak};
+use std::{
+    sync::{Arc, Weak},
+    time::Duration,
+};
 
 use tokio::time::{Instant, timeout_at};
 
@@ -26,6 +29,7 @@ use crate::{
 
 pub(super) const NO_ANSWER: &str =
     "the server did not answer in time; the operation goes on in the background";
+const FORGOTTEN: &str = "the connection broke, and the server forgets soon whether it executed the operation: check the count before a repetition";
 pub(super) const NO_REPLY: &str = "the server did not answer in time";
 
 /// The answer to a request.
@@ -100,6 +104,39 @@ impl Drop for Operation {
     }
 }
 
+/// The time since which a request may have been executed. The server knows the attempt for longer than
+/// the `longest` doubt: a repetition after that would be executed again.
+struct Doubt {
+    longest: Option<Duration>,
+    since: Option<Instant>,
+}
+
+impl Doubt {
+    fn new(longest: Option<Duration>) -> Self {
+        Self {
+            longest,
+            since: None,
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        let until = self.until(None);
+        until.is_some_and(|until| until <= Instant::now())
+    }
+
+    /// The end of the doubt of a request that is in doubt, or `sent`.
+    fn until(&self, sent: Option<Instant>) -> Option<Instant> {
+        Some(self.since.or(sent)? + self.longest?)
+    }
+
+    async fn over(&self, sent: Option<Instant>) {
+        match self.until(sent) {
+            Some(until) => timers::sleep_until(until).await,
+            None => std::future::pending().await,
+        }
+    }
+}
+
 impl Engine {
     /// Runs a request until it is answered, in the background if the caller goes. `request` gets an
     /// attempt, by which the server recognises a repetition.
@@ -150,7 +187,7 @@ impl Engine {
     ) -> Result<Option<Detail>, Error> {
         runtime::check()?;
         self.check_open()?;
-        let answer = self.until_answered(spec, request, None);
+        let answer = self.until_answered(spec, request, None, None);
         let answer = timeout_at(Instant::now() + self.config.command_wait, answer).await;
         match answer.map(|answer| answer.map(|answer| answer.outcome)) {
             Ok(Ok(Outcome::Done(detail))) => Ok(Some(detail)),
@@ -220,64 +257,63 @@ impl Engine {
     }
 
     /// Sends a request until it is answered. Before the first sending, a caller that has gone ends
-    /// it.
+    /// it. A request that must not be executed twice has a `longest_doubt`.
     pub(super) async fn until_answered(
         &self,
         spec: &SyncSpec,
         request: Request,
         caller: Option<&Caller>,
+        longest_doubt: Option<Duration>,
     ) -> Result<Answer, Error> {
         let mut retry = Retry::default();
-        let mut first_sent = None;
+        let mut doubt = Doubt::new(longest_doubt);
         loop {
             let caller_before = caller.filter(|_| !retry.is_in_doubt());
-            if !retry.is_in_doubt() {
-                first_sent = None;
-            }
-            let (sent, answer) = self.send_when_ready(spec, &request, caller_before).await?;
-            let sent = *first_sent.get_or_insert(sent);
+            let sending = self.send_when_ready(spec, &request, caller_before, &mut doubt);
+            let (sent, answer) = sending.await.inspect_err(|error| {
+                // Permits of an attempt in doubt may be acquired, and no caller releases them.
+                if doubt.is_over() {
+                    self.log_unreleased(spec, error);
+                }
+            })?;
             match answer {
-                Ok(outcome) => return Ok(Answer { outcome, sent }),
+                Ok(outcome) => {
+                    let sent = doubt.since.unwrap_or(sent);
+                    return Ok(Answer { outcome, sent });
+                }
                 Err(error) => {
                     let again = retry.again(&spec.name, error)?;
                     caller
                         .into_iter()
                         .for_each(|caller| caller.set_reason(&again.reason));
+                    if retry.is_in_doubt() {
+                        doubt.since.get_or_insert(sent);
+                    }
                     again.pause().await;
                 }
             }
         }
     }
 
-    /// As [`until_answered`](Self::until_answered), for a request that must not be executed twice:
-    /// it is given up before the server forgets the attempt. A request that is not in doubt waits
-    /// for as long as the server cannot be reached, and for as long as an outage may take when the
-    /// server has no memory left.
+    /// As [`until_answered`](Self::until_answered), for a release, which must not be executed twice.
+    /// A request that is not in doubt waits for as long as the server cannot be reached, and for as
+    /// long as an outage may take when the server has no memory left.
     async fn until_answered_or_given_up(
         &self,
         spec: &SyncSpec,
         request: &Request,
     ) -> Result<Outcome, Error> {
-        let longest = self.config.outage_wait;
-        let mut until = None;
+        let mut doubt = Doubt::new(Some(self.synchronizers.attempts.longest_doubt()));
+        let mut full_since = None;
         let mut retry = Retry::default();
         loop {
-            let asking = self.send_when_ready(spec, request, None);
-            let answer = match until {
-                None => asking.await?,
-                Some(until) => match timers::timeout_at(until, asking).await {
-                    Ok(answer) => answer?,
-                    Err(_) => {
-                        let reason = "the connection broke, and the server forgets soon whether it executed the operation: check the count before a repetition";
-                        return Err(self.no_answer(spec, reason));
-                    }
-                },
-            };
-            match answer.1 {
+            let sending = self.send_when_ready(spec, request, None, &mut doubt);
+            let (sent, answer) = sending.await?;
+            match answer {
                 Ok(outcome) => return Ok(outcome),
                 Err(CallError::Refused(Refusal::Failed { message })) if message.contains("OOM") => {
-                    let until = *until.get_or_insert_with(|| Instant::now() + longest);
-                    if Instant::now() >= until {
+                    let since = *full_since.get_or_insert_with(Instant::now);
+                    if since.elapsed() >= self.config.outage_wait {
                         return Err(Error::Redis { message });
                     }
                     timers::sleep(TRANSIENT_PAUSE).await;
@@ -285,7 +321,7 @@ impl Engine {
                 Err(error) => {
                     let again = retry.again(&spec.name, error)?;
                     if retry.is_in_doubt() {
-                        until.get_or_insert_with(|| Instant::now() + longest);
+                        doubt.since.get_or_insert(sent);
                     }
                     again.pause().await;
                 }
@@ -300,6 +336,7 @@ impl Engine {
         spec: &SyncSpec,
         request: &Request,
         caller: Option<&Caller>,
+        doubt: &mut Doubt,
     ) -> Result<(Instant, Result<Outcome, CallError>), Error> {
         let redis = self.batcher.redis();
         let slot = redis.slot(&spec.key);
@@ -313,6 +350,7 @@ impl Engine {
             tokio::select! {
                 () = redis.ready(slot, Durability::Local) => {}
                 () = gone => {}
+                () = doubt.over(None) => return Err(self.no_answer(spec, FORGOTTEN)),
                 () = self.ended.cancelled() => return Err(Error::Closed),
             }
         }
@@ -320,7 +358,15 @@ impl Engine {
             return Err(self.no_answer(spec, NO_ANSWER));
         }
         let sent = Instant::now();
-        let answer = self.batcher.run(request.clone(), Durability::Local).await;
+        // A call of a broken connection is answered by the next connection, however late.
+        let answer = tokio::select! {
+            biased;
+            answer = self.batcher.run(request.clone(), Durability::Local) => answer,
+            () = doubt.over(Some(sent)) => {
+                doubt.since.get_or_insert(sent);
+                return Err(self.no_answer(spec, FORGOTTEN));
+            }
+        };
         let answer = answer.and_then(|answered| {
             let outcome = answered.reply.outcome();
             outcome.map_err(CallError::Refused)

@@ -356,7 +356,9 @@ impl Engine {
                 loop {
                     let ids: Vec<_> = (0..permits).map(|_| attempts::permit_id()).collect();
                     let request = permit::acquire(&spec, &ids, lease);
-                    let answer = engine.until_answered(&spec, request, Some(&caller)).await?;
+                    let answer = engine
+                        .until_answered(&spec, request, Some(&caller), None)
+                        .await?;
                     let Outcome::Done(Detail::Numbers(numbers)) = &answer.outcome else {
                         return Err(unexpected_answer(answer.outcome));
                     };

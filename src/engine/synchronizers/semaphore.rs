@@ -115,7 +115,10 @@ impl Engine {
                 engine.may_announce(&spec).await?;
                 let ongoing = engine.synchronizers.attempts.begin();
                 let request = semaphore::acquire(&spec, permits, &ongoing.attempt);
-                let answer = engine.until_answered(&spec, request, Some(&caller)).await?;
+                let longest_doubt = engine.synchronizers.attempts.longest_doubt();
+                let answer =
+                    engine.until_answered(&spec, request, Some(&caller), Some(longest_doubt));
+                let answer = answer.await?;
                 match answer.outcome {
                     Outcome::Done(Detail::Number(left)) => {
                         let hand_off_until = Instant::now() + engine.config.local_hand_off;

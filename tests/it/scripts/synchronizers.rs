@@ -243,6 +243,48 @@ async fn a_refused_semaphore_request_changes_nothing() {
     assert_eq!(bed.ask::<String>(&["GET", LOCK]).await, "5");
 }
 
+/// An id without a subtracted permit adds one at its end; a subtracted permit without an id is lost.
+#[tokio::test]
+async fn without_a_right_no_permit_is_lost_or_gained() {
+    let bed = Bed::new().await;
+    let (keys, ids) = ([LOCK, ATTEMPT, ENDS], of("a"));
+    for (attempts, right) in (1..).zip([
+        "-get",
+        "-set",
+        "-zscore",
+        "-zrange",
+        "-pttl",
+        "-zadd",
+        "-pexpire",
+        "-decrby",
+        "-incrby",
+        "-zrem",
+        "-publish",
+        "-zrangebyscore",
+        "-time",
+    ]) {
+        let caller = Caller::with_rights(&bed.server, &["~*", "&*", "+@all", right]).await;
+        bed.ask::<()>(&["SET", LOCK, "5", "EX", "1000"]).await;
+        let sum = async || {
+            let left: i64 = bed.ask(&["GET", LOCK]).await;
+            left + bed.ask::<i64>(&["ZCARD", ENDS]).await
+        };
+        let arguments = [&*of("bc"), "60000", CHANNEL];
+        caller.run_on(PERMIT, &[LOCK, ENDS], &arguments).await;
+        assert_eq!(sum().await, 5, "acquired {right}");
+        bed.ask::<i64>(&["ZADD", ENDS, "922337203685477", &ids])
+            .await;
+        let arguments = [&*ids, CHANNEL, &attempts.to_string(), "60000"];
+        caller.run_on(GIVE_BACK, &keys, &arguments).await;
+        assert_eq!(sum().await, 6, "released {right}");
+        bed.ask::<i64>(&["ZADD", ENDS, "XX", "1000", &ids]).await;
+        let before = sum().await;
+        caller.run_on(COUNT, &[LOCK, ENDS], &[CHANNEL]).await;
+        assert_eq!(sum().await, before, "taken back {right}");
+        bed.ask::<()>(&["DEL", LOCK, ENDS]).await;
+    }
+}
+
 #[tokio::test]
 async fn a_full_server_takes_permits_back_renews_them_and_counts_down() {
     let bed = Bed::new().await;

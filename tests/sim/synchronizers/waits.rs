@@ -70,6 +70,51 @@ async fn attempt_is_known_however_short_the_outages_of_other_clients_are() {
     assert_eq!(pool.available_permits().await, Ok(2), "released twice");
 }
 
+/// The server has forgotten the attempt when the connection is back: a repetition would acquire another permit.
+#[tokio::test(start_paused = true)]
+async fn acquisition_in_doubt_is_given_up_and_logged_before_the_server_forgets_it() {
+    let (lines, _guard) = LogLines::record(Level::WARN);
+    let (server, network) = (InMemoryRedis::new(), Network::default());
+    let config = Config::default().with_outage_wait(Duration::from_millis(300));
+    let pool = server.client_with(config).await.unwrap().semaphore("pool");
+    pool.try_set_permits(3).await.unwrap();
+    pool.acquire().await.unwrap().release().await.unwrap();
+    server.set_faults(network.clone());
+    network.0.connecting.store(1_500, Relaxed);
+    network.0.loses_answer.store(true, Relaxed);
+    let acquired = pool.try_acquire().await.map(|permit| permit.is_some());
+    assert!(
+        matches!(acquired, Err(Error::Unavailable { .. })),
+        "{acquired:?}"
+    );
+    network.0.connecting.store(0, Relaxed);
+    sleep(SETTLED).await;
+    assert_eq!(pool.available_permits().await, Ok(2), "acquired twice");
+    assert_eq!(lines.with("permits were not given back").len(), 1);
+}
+
+/// The client learns that its request is unanswered with the next connection, when the server has forgotten the attempt.
+#[tokio::test(start_paused = true)]
+async fn release_in_doubt_is_not_repeated_after_the_server_forgot_it() {
+    let (server, network) = (InMemoryRedis::new(), Network::default());
+    let config = Config::default().with_outage_wait(Duration::from_millis(300));
+    let pool = server.client_with(config).await.unwrap().semaphore("pool");
+    pool.try_set_permits(3).await.unwrap();
+    pool.acquire().await.unwrap().release().await.unwrap();
+    let permit = pool.acquire().await.unwrap();
+    server.set_faults(network.clone());
+    network.0.connecting.store(1_500, Relaxed);
+    network.0.loses_answer.store(true, Relaxed);
+    let released = permit.release().await;
+    assert!(
+        matches!(released, Err(Error::Unavailable { .. })),
+        "{released:?}"
+    );
+    network.0.connecting.store(0, Relaxed);
+    sleep(SETTLED).await;
+    assert_eq!(pool.available_permits().await, Ok(3), "released twice");
+}
+
 /// A latch without an answer is not reported as closed; one that was closed at the last answer is.
 #[tokio::test(start_paused = true)]
 async fn wait_for_a_latch_without_an_answer_is_unavailable() {
