@@ -30,9 +30,10 @@ local function client_of(entry)
   return string.sub(entry, 1, 36)
 end
 
--- Owners of this crate are longer than Redisson's: their numbers have 19 digits, and Java's thread ids have fewer.
+-- Owner numbers of this crate have 19 digits and begin alike. Java's thread ids are shorter; ids that a Java program makes up (its
+-- asynchronous calls take one) may have 19 digits.
 local function is_ours(entry, owner)
-  return #entry == #owner
+  return #entry == #owner and string.sub(entry, 38, 45) == string.sub(owner, 38, 45)
 end
 
 -- A client of this crate with one dead waiter may be dead. Shortens the places of its other waiters to one `place`: a live waiter
@@ -46,8 +47,8 @@ local function suspect_all_of(dead, queue, places, now, place)
   end
 end
 
--- Returns the first waiter whose place has not ended, the end of that place, the time, and a removed waiter of this crate. The end is
--- now if the call has removed as many heads as it may.
+-- Returns the first waiter whose place has not ended, the end of that place, the time, and a removed waiter of this crate. The owner
+-- is alive, whenever its place ended. The end is now if the call has removed as many heads as it may.
 local function first_in_queue(queue, places, owner, place)
   local now, suspected
   for _ = 1, MOST_REMOVED do
@@ -62,7 +63,7 @@ local function first_in_queue(queue, places, owner, place)
       score = now + place
       call('ZADD', places, score, head)
     end
-    if score > now then
+    if score > now or head == owner then
       return head, score, now, suspected
     end
     call('LPOP', queue)
@@ -101,6 +102,11 @@ local function refresh_place(queue, places, owner, now, score, waited, place)
   if call('LLEN', queue) < call('ZCARD', places) and not is_in(queue, owner) then
     call('RPUSH', queue, owner)
   end
+end
+
+local function leave_queue(queue, places, owner)
+  call('LPOP', queue)
+  call('ZREM', places, owner)
 end
 
 local function take_place(queue, places, owner, now, place, timeout)
@@ -150,8 +156,12 @@ local function operation(k, owner, lease, holds, waited, place, timeout, channel
       call('HSET', lock, owner, holds)
       expire_new(lock, lease)
       if head then
-        call('LPOP', queue)
-        call('ZREM', places, owner)
+        local left, reason = pcall(leave_queue, queue, places, owner)
+        if not left then
+          -- The user lacks a right: without a caller inside, the lock would stay held for its lease.
+          call('DEL', lock)
+          error(reason, 0)
+        end
         -- Notify the next head only of a lease shorter than `place`: a head asks within `place` anyway.
         local next_head = tonumber(lease) < place and call('LINDEX', queue, 0)
         if next_head then

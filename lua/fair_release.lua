@@ -10,9 +10,9 @@
 --   DONE    released; if holds remain, perhaps by an earlier sending
 --   ABSENT  the owner has no such hold, or an earlier sending released its last one  detail: 0
 
--- Owners of this crate are longer than Redisson's (fair_acquire).
+-- As in fair_acquire.
 local function is_ours(entry, owner)
-  return #entry == #owner
+  return #entry == #owner and string.sub(entry, 38, 45) == string.sub(owner, 38, 45)
 end
 
 local function first_in_queue(queue, places, owner, place)

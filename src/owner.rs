@@ -80,7 +80,8 @@ enum Space {
 }
 
 /// A number fits in a signed 64-bit integer, as in Java: two bits for the source, 60 for the count. The highest bit is set, so every
-/// number has 19 digits, more than a Java thread id. The fair lock's scripts recognise this crate's waiters by that length.
+/// number has 19 digits, more than a Java thread id, and begins with `46116860`. The fair lock's scripts recognise this crate's waiters
+/// by both.
 fn number(count: u64, space: Space) -> NonZeroU64 {
     FIRST | (((count << 2) | space as u64) & (i64::MAX as u64))
 }

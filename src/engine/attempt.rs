@@ -386,7 +386,7 @@ impl Attempt {
 }
 
 impl Engine {
-    /// Makes one attempt. A `permit` is the right to a place in a batch.
+    /// Makes one attempt. A `permit` is the right to join a batch.
     ///
     /// Not an `async fn`: its future would store the arguments twice, and every waiting task has
     /// such a future.

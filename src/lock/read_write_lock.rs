@@ -17,7 +17,7 @@ use crate::wire::{read::Read, write::Write};
 ///   [`Config::yield_to_others`](crate::Config::yield_to_others) `false`.
 /// - One owner may have up to 1,000 read holds on one lock
 ///   ([`Error::TooManyHolds`](crate::Error::TooManyHolds)).
-/// - A dead reader excludes writers for one lease at most.
+/// - A dead reader excludes writers for one lease and a half at most.
 /// - Queries concern one side, and [`force_unlock`](Lock::force_unlock) frees one side.
 ///
 /// [docs/read-write-lock.md](https://docs.rs/crate/redisson-lock/latest/source/docs/read-write-lock.md) shows the keys, and the

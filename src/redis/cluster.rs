@@ -193,7 +193,7 @@ impl Redis for Cluster {
     }
 
     fn may_publish(&self, slot: HashSlot, channel: &Bytes) -> Option<BoxFuture<bool>> {
-        if !self.rights.is_unknown() {
+        if !self.rights.is_unknown(channel) {
             return None;
         }
         let conn = self

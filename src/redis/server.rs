@@ -219,7 +219,7 @@ impl Redis for SingleServer {
     }
 
     fn may_publish(&self, _slot: HashSlot, channel: &Bytes) -> Option<BoxFuture<bool>> {
-        if !self.rights.is_unknown() {
+        if !self.rights.is_unknown(channel) {
             return None;
         }
         let (rights, conn, channel) = (

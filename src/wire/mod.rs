@@ -100,6 +100,9 @@ pub trait LockProtocol: std::fmt::Debug + Send + Sync {
     fn attempt(&self, reply: Reply) -> Result<AcquireOutcome, Refusal> {
         Ok(match reply.outcome()? {
             Outcome::Done(Detail::Number(token)) => AcquireOutcome::Granted { token: Some(token) },
+            Outcome::Done(Detail::Text(token)) => AcquireOutcome::Granted {
+                token: token.parse().ok(),
+            },
             Outcome::Done(_) => AcquireOutcome::Granted { token: None },
             Outcome::Busy { remaining: millis } => AcquireOutcome::Busy {
                 remaining: remaining(millis),

@@ -95,6 +95,21 @@ async fn tokens_rise_over_holders_of_both_sides() {
     assert_eq!(gate.witness.pttl(&gate.counter).await, -1);
 }
 
+/// Lua's numbers are exact up to 2^53. A service that continues the tokens of its store may be above it.
+#[tokio::test]
+async fn tokens_above_the_numbers_of_lua_differ() {
+    let gate = Gate::new().await;
+    let client = gate.witness.a_client().await;
+    let last = 1_795_627_156_499_000_001_i64;
+    let set = ["SET", &gate.counter, &last.to_string()];
+    gate.witness.ask::<()>(&set).await;
+    for token in 1..=3 {
+        let guard = gate.lock(&client).lock().await.unwrap();
+        assert_eq!(guard.token(), last + token);
+        guard.unlock().await.unwrap();
+    }
+}
+
 /// Each waiter gets its own token, in the order of the holds.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tokens_rise_over_waiters() {

@@ -248,6 +248,51 @@ async fn only_expired_entries_at_the_head_of_a_free_lock_are_removed() {
     assert_eq!(bed.queue().await, [JAVA, B, C]);
 }
 
+/// Its place has ended, but the head that asks is alive.
+#[tokio::test]
+async fn a_head_that_asks_late_is_granted() {
+    let bed = Bed::new().await;
+    let fair = Fair(&bed.admin);
+    bed.enqueue(A, -100).await;
+    bed.enqueue(B, PLACE).await;
+    assert_eq!(fair.acquire(A, 1, 700).await, Reply::Done);
+    assert_eq!(bed.queue().await, [B]);
+}
+
+/// Redisson's asynchronous calls take an id that the program makes up.
+#[tokio::test]
+async fn java_waiters_with_long_ids_keep_their_places() {
+    let bed = Bed::new().await;
+    let fair = Fair(&bed.admin);
+    let java = "33333333-3333-4333-8333-333333333333:8420985312345678901";
+    assert_eq!(java.len(), A.len());
+    bed.enqueue(java, PATIENCE).await;
+    for waited in [0, 10] {
+        let answer = fair.acquire_for(LEASE, A, 1, waited, true).await;
+        assert!(matches!(answer, Reply::Busy(_)), "{answer:?}");
+    }
+    assert!(is_about(bed.place_of(java).await, PATIENCE));
+    assert!(bed.place_of(A).await > PATIENCE);
+    bed.ask::<()>(&["DEL", QUEUE, PLACES]).await;
+    assert_eq!(fair.acquire(A, 1, 0).await, Reply::Done);
+    bed.enqueue(java, -100).await;
+    assert_eq!(fair.release(A, 0).await, Reply::Done);
+    assert_eq!(bed.queue().await, [java], "a release does not remove it");
+}
+
+#[tokio::test]
+async fn without_the_right_to_leave_the_queue_a_waiter_acquires_nothing() {
+    let bed = Bed::new().await;
+    for right in ["-lpop", "-zrem"] {
+        let caller = Caller::with_rights(&bed.server, &["~*", "&*", "+@all", right]).await;
+        bed.enqueue(A, PLACE).await;
+        let answer = Fair(&caller).acquire(A, 1, 10).await;
+        assert!(matches!(answer, Reply::Failed(_)), "{answer:?}");
+        assert!(!bed.ask::<bool>(&["EXISTS", LOCK]).await, "{right}");
+        bed.ask::<()>(&["DEL", QUEUE, PLACES]).await;
+    }
+}
+
 #[tokio::test]
 async fn only_the_head_of_the_queue_is_notified_of_a_release() {
     let bed = Bed::new().await;

@@ -92,6 +92,30 @@ async fn a_refused_release_is_an_error_and_a_later_one_frees_the_lock() {
     assert_eq!(report.unreleased, [], "the hold was released");
 }
 
+/// The right to one kind of channel says nothing about the other kinds.
+#[tokio::test]
+async fn each_kind_of_channel_is_asked_for_before_an_acquisition() {
+    let server = Server::start().await;
+    let channels = "&redisson_lock__channel:*";
+    let rights = [
+        "ACL", "SETUSER", "app", "on", ">pw", "~*", "+@all", channels,
+    ];
+    server.command::<()>(&rights).await;
+    let url = format!("redis://app:pw@127.0.0.1:{}", server.port());
+    let client = LockClient::connect(&url).await.unwrap();
+    let guard = client.reentrant_lock(LOCK).lock().await.unwrap();
+    guard.unlock().await.unwrap();
+    let refused = client.read_write_lock(LOCK).write().try_lock().await;
+    let refused = refused.expect_err("its release could not be announced");
+    assert!(refused.to_string().contains("NOPERM"), "{refused}");
+    let pool = client.semaphore("pool");
+    server.command::<()>(&["SET", "pool", "1"]).await;
+    let refused = pool.try_acquire().await.expect_err("as above");
+    assert!(refused.to_string().contains("NOPERM"), "{refused}");
+    assert_eq!(server.command::<u32>(&["GET", "pool"]).await, 1);
+    assert_eq!(server.command::<u32>(&["DBSIZE"]).await, 1);
+}
+
 /// Makes the server refuse every command that may need memory. It uses more than this without any
 /// keys.
 async fn fill(server: &Server) {
