@@ -176,6 +176,12 @@ const OF_THE_CRATE: &[Regression] = &[
         "failovers",
         "a renewal found the lease that an unacknowledged release had set, wrote nothing, and counted as acknowledged",
     ),
+    (
+        21_207_331,
+        Kind::Replicas,
+        "losses",
+        "a repeated release of a read hold counted as a renewal, although the server had refused the new lease",
+    ),
 ];
 
 /// Mistakes of the checker: it refused a history that kept the rules.
@@ -223,6 +229,12 @@ const OF_THE_CHECKER: &[Regression] = &[
         Kind::Cluster,
         "losses",
         "a slot moved and its new node died, and no connection told a waiter that its entry was lost",
+    ),
+    (
+        21_263_244,
+        Kind::Cluster,
+        "closings",
+        "the server keeps the field of an ended write hold beside a read hold of the same owner",
     ),
 ];
 
