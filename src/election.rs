@@ -260,6 +260,10 @@ impl Term {
     }
 
     /// Completes with the reason when the term is over: see [`Guard::lost`](crate::Guard::lost).
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: nothing is consumed.
     pub async fn lost(&self) -> LostReason {
         self.guard.lost().await
     }

@@ -136,6 +136,11 @@ impl LockClient {
         self.asynchronous().holds()
     }
 
+    /// Whether the client was shut down: see [`crate::LockClient::is_closed`].
+    pub fn is_closed(&self) -> bool {
+        self.asynchronous().is_closed()
+    }
+
     /// Whether there are connections: see [`crate::LockClient::is_connected`].
     pub fn is_connected(&self) -> bool {
         self.asynchronous().is_connected()

@@ -81,10 +81,34 @@ impl<Q: Quorum> GroupLock<Q> {
     ///
     /// As [`Lock::run`](super::Lock::run).
     pub fn run<T: Send + 'static>(&self, body: impl FnOnce(&MultiGuard) -> T) -> Result<T, Error> {
-        let mut guard = self.lock()?;
-        let result = body(&guard);
-        let held = guard.take();
-        wait_for(&guard.runtime, release_after(held, result))
+        self.lock()?.run(body)
+    }
+
+    /// As [`run`](Self::run), if the locks are free; `None`, without a call of `body`, if they are not.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_lock`](Self::try_lock) and [`run`](Self::run).
+    pub fn try_run<T: Send + 'static>(
+        &self,
+        body: impl FnOnce(&MultiGuard) -> T,
+    ) -> Result<Option<T>, Error> {
+        let guard = self.try_lock()?;
+        guard.map(|guard| guard.run(body)).transpose()
+    }
+
+    /// As [`run`](Self::run), if the locks become free within `wait`; `None`, without a call of `body`, if they do not.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_lock_for`](Self::try_lock_for) and [`run`](Self::run).
+    pub fn try_run_for<T: Send + 'static>(
+        &self,
+        wait: Duration,
+        body: impl FnOnce(&MultiGuard) -> T,
+    ) -> Result<Option<T>, Error> {
+        let guard = self.try_lock_for(wait)?;
+        guard.map(|guard| guard.run(body)).transpose()
     }
 
     /// Releases the latest hold of this thread that has no guard: see [`crate::GroupLock::unlock`].
@@ -133,6 +157,13 @@ impl MultiGuard {
             guard: Some(guard),
             runtime,
         }
+    }
+
+    /// Runs `body` under these holds, and releases them.
+    fn run<T: Send + 'static>(mut self, body: impl FnOnce(&Self) -> T) -> Result<T, Error> {
+        let done = body(&self);
+        let held = self.take();
+        wait_for(&self.runtime, release_after(held, done))
     }
 
     /// Releases every lock: see [`crate::MultiGuard::unlock`].

@@ -119,6 +119,20 @@ impl<K: Kind> Lock<K> {
         guard.map(|guard| guard.run(body)).transpose()
     }
 
+    /// As [`run`](Self::run), if the lock becomes free within `wait`; `None`, without a call of `body`, if it does not.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_lock_for`](Self::try_lock_for) and [`run`](Self::run).
+    pub fn try_run_for<T: Send + 'static>(
+        &self,
+        wait: Duration,
+        body: impl FnOnce(&Guard<K>) -> T,
+    ) -> Result<Option<T>, Error> {
+        let guard = self.try_lock_for(wait)?;
+        guard.map(|guard| guard.run(body)).transpose()
+    }
+
     /// As [`try_run`](Self::try_run), but keeps the lock for at least `least` from the acquisition on: see
     /// [`crate::Lock::run_at_least`]. The hold has an owner of its own: within `body`, `lock.owned_by(&guard.owner())`
     /// acquires the same lock again.

@@ -66,6 +66,10 @@ impl LockClient {
     }
 
     /// Returns the id that is part of every owner of this client: `<id>:<n>` in the lock's hash. Each client has a new random id.
+    ///
+    /// # Redisson
+    ///
+    /// `redisson.getId()`.
     #[doc(alias = "getId")]
     pub fn id(&self) -> Uuid {
         self.engine.id
@@ -548,6 +552,29 @@ impl LockClient {
     /// ```
     pub async fn shutdown(&self) -> ShutdownReport {
         self.engine.shutdown().await
+    }
+
+    /// Whether the client was shut down, or the runtime that created it has ended. Its operations then return [`Error::Closed`].
+    ///
+    /// # Redisson
+    ///
+    /// `redisson.isShutdown()`.
+    #[doc(alias = "isShutdown")]
+    pub fn is_closed(&self) -> bool {
+        self.engine.is_closed()
+    }
+
+    /// Completes when the client is shut down: for tasks that end with it.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it only waits.
+    ///
+    /// # Redisson
+    ///
+    /// None.
+    pub async fn closed(&self) {
+        self.engine.closed().await;
     }
 
     /// As [`shutdown`](Self::shutdown), and releases the remaining holds. For the last step of a program that has stopped all work.

@@ -345,6 +345,11 @@ impl Engine {
         self.is_closed.load(Ordering::Acquire)
     }
 
+    /// Completes when the client closes.
+    pub(crate) async fn closed(&self) {
+        self.closed.cancelled().await;
+    }
+
     fn close(&self) {
         self.is_closed.store(true, Ordering::Release);
         self.closed.cancel();

@@ -105,6 +105,11 @@ impl<K: Kind> Guard<K> {
     }
 
     /// The lock's name, with [`Config::name_prefix`](crate::Config::name_prefix).
+    ///
+    /// # Redisson
+    ///
+    /// `getName()`.
+    #[doc(alias = "getName")]
     pub fn name(&self) -> &str {
         self.hold.tenure().name()
     }
@@ -116,6 +121,10 @@ impl<K: Kind> Guard<K> {
 
     /// Returns how many replicas had acknowledged the acquisition at its reply. `None` if the acquisition waited for no replica
     /// ([`Durability`](crate::Durability)), or the server refused to tell.
+    ///
+    /// # Redisson
+    ///
+    /// None.
     pub fn acknowledgements(&self) -> Option<u32> {
         self.hold.acknowledged
     }
@@ -125,6 +134,10 @@ impl<K: Kind> Guard<K> {
     /// # Cancel safety
     ///
     /// Cancel safe: nothing is consumed.
+    ///
+    /// # Redisson
+    ///
+    /// None: a holder learns of the loss by the exception of `unlock()`.
     ///
     /// # Examples
     ///
@@ -145,12 +158,20 @@ impl<K: Kind> Guard<K> {
     }
 
     /// Returns whether the hold was reported lost or its validity has ended. Sends nothing.
+    ///
+    /// # Redisson
+    ///
+    /// None: Java asks the server.
     pub fn is_lost(&self) -> bool {
         self.lost_reason().is_some()
     }
 
     /// Returns a token that the loss of the hold cancels, to stop other tasks. After a release, a loss of the owner's other holds
     /// does not cancel it. Cancelling it yourself does not affect the guard.
+    ///
+    /// # Redisson
+    ///
+    /// None.
     pub fn cancellation_token(&self) -> CancellationToken {
         self.hold.token()
     }
@@ -158,6 +179,10 @@ impl<K: Kind> Guard<K> {
     /// Returns the end of this hold's validity if no further renewal succeeds. A renewal moves it forward. The release of an
     /// inner hold restarts the leases of the outer holds. An earlier loss means that the server lost the lock. A longer hold
     /// of the same owner keeps the guard valid past this time.
+    ///
+    /// # Redisson
+    ///
+    /// None: Java asks the server for its remaining lease, which is longer.
     pub fn valid_until(&self) -> std::time::Instant {
         self.hold.valid_until().into_std()
     }
@@ -206,6 +231,10 @@ impl<K: Kind> Guard<K> {
 
     /// Consumes the guard and keeps the hold. Renewal continues until the client closes.
     /// [`Lock::unlock`](crate::Lock::unlock) by the same owner releases the hold.
+    ///
+    /// # Redisson
+    ///
+    /// None: no hold of Redisson has a guard.
     pub fn leak(self) {
         self.hold.leak();
     }

@@ -335,6 +335,10 @@ impl<K: Kind> Lock<K> {
 
     /// The name of the lock, with the prefix of the [`Config`](crate::Config) if there is one. Empty for an invalid name, which
     /// every operation refuses with [`Error::InvalidName`].
+    ///
+    /// # Redisson
+    ///
+    /// `getName()`.
     #[doc(alias = "getName")]
     pub fn name(&self) -> &str {
         match &self.subject {

@@ -317,6 +317,61 @@ impl<Q: Quorum> GroupLock<Q> {
         release_after(guard, done).await
     }
 
+    /// As [`run`](Self::run), if the locks are free. Returns `None` without a call of `body` if they are not.
+    ///
+    /// Waits as [`try_lock`](Self::try_lock) does, and for `body`.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_lock`](Self::try_lock), and [`Error::Lost`] as [`run`](Self::run).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`run`](Self::run).
+    ///
+    /// # Redisson
+    ///
+    /// `if (tryLock()) try { .. } finally { unlock(); }`.
+    pub async fn try_run<T: Send + 'static>(
+        &self,
+        body: impl AsyncFnOnce(&MultiGuard) -> T,
+    ) -> Result<Option<T>, Error> {
+        let owner = self.owner();
+        let Some(guard) = self.owned_by(&owner).try_lock().await? else {
+            return Ok(None);
+        };
+        let done = run_under(&guard, owner, body).await?;
+        release_after(guard, done).await.map(Some)
+    }
+
+    /// As [`run`](Self::run), if the locks become free within `wait`. Returns `None` without a call of `body` if they do not.
+    ///
+    /// Waits as [`try_lock_for`](Self::try_lock_for) does, and for `body`, which `wait` does not limit.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_lock_for`](Self::try_lock_for), and [`Error::Lost`] as [`run`](Self::run).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`run`](Self::run).
+    ///
+    /// # Redisson
+    ///
+    /// `if (tryLock(wait, unit)) try { .. } finally { unlock(); }`.
+    pub async fn try_run_for<T: Send + 'static>(
+        &self,
+        wait: Duration,
+        body: impl AsyncFnOnce(&MultiGuard) -> T,
+    ) -> Result<Option<T>, Error> {
+        let owner = self.owner();
+        let Some(guard) = self.owned_by(&owner).try_lock_for(wait).await? else {
+            return Ok(None);
+        };
+        let done = run_under(&guard, owner, body).await?;
+        release_after(guard, done).await.map(Some)
+    }
+
     /// Releases the latest hold of the owner that has no guard, as [`MultiGuard::leak`] leaves it, on every lock.
     ///
     /// Waits for one answer of each server.

@@ -94,6 +94,48 @@ impl<K: Kind> Lock<K> {
         release_after(guard, done).await.map(Some)
     }
 
+    /// As [`run`](Self::run), if the lock becomes free within `wait`. Returns `None` without a call of `body` if it does not.
+    ///
+    /// Waits as [`try_lock_for`](Self::try_lock_for) does, and for `body`, which `wait` does not limit.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_lock_for`](Self::try_lock_for), and [`Error::Lost`] as [`run`](Self::run).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`run`](Self::run).
+    ///
+    /// # Redisson
+    ///
+    /// `if (tryLock(wait, unit)) try { .. } finally { unlock(); }`.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: redisson_lock::LockClient) -> Result<(), redisson_lock::Error> {
+    /// use std::time::Duration;
+    ///
+    /// let stock = client.reentrant_lock("stock:7");
+    /// if stock.try_run_for(Duration::from_secs(2), async |_guard| { /* book */ }).await?.is_none() {
+    ///     println!("the stock is busy: try again later");
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn try_run_for<T: Send + 'static>(
+        &self,
+        wait: Duration,
+        body: impl AsyncFnOnce(&Guard<K>) -> T,
+    ) -> Result<Option<T>, Error> {
+        let owner = self.owner();
+        let Some(guard) = self.owned_by(&owner).try_lock_for(wait).await? else {
+            return Ok(None);
+        };
+        let done = run_under(&guard, owner, body).await?;
+        release_after(guard, done).await.map(Some)
+    }
+
     /// As [`try_run`](Self::try_run), but keeps the lock for at least `least` from its grant. Another instance with a late clock
     /// finds the lock held, and skips the finished job.
     ///

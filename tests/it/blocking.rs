@@ -301,6 +301,9 @@ async fn a_job_keeps_its_lock_for_the_least_time() {
         let nested = |guard: &Guard<Reentrant>| lock.owned_by(&guard.owner()).try_run(|_| 7);
         assert_eq!(lock.run_at_least(least, nested), Ok(Some(Ok(Some(7)))));
         assert_eq!(rival.run_at_least(least, |_| 8), Ok(None));
+        let wait = Duration::from_millis(1);
+        let busy = lock.owned_by(&Owner::new()).try_run_for(wait, |_| 8);
+        assert_eq!(busy, Ok(None));
         let again = lock.try_run(|_| 9);
         assert_eq!(again, Ok(None), "the thread that ran it is refused too");
         let guard = rival.lock().unwrap();
@@ -366,6 +369,10 @@ async fn unlock_each_reports_each_release() {
         let each: Vec<_> = each.iter().map(|(name, done)| (&**name, done)).collect();
         let released = Ok(Released::Fully);
         assert_eq!(each, [("a", &released), ("b", &released)]);
+        let (group, other) = (client.multi_lock(["a", "b"]), Owner::new());
+        let busy = |_: &_| group.owned_by(&other).try_run(|_| 1);
+        assert_eq!(group.try_run_for(SOON, busy), Ok(Some(Ok(None))));
+        assert_eq!(group.try_run(|_| 2), Ok(Some(2)));
     })
     .await;
 }

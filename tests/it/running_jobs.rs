@@ -30,6 +30,51 @@ async fn a_job_runs_unless_the_lock_is_held() {
 }
 
 #[tokio::test]
+async fn a_job_waits_for_a_held_lock_as_long_as_it_may() {
+    let (_server, one, other) = bed().await;
+    let (lock, rival) = (one.reentrant_lock("job"), other.reentrant_lock("job"));
+    let guard = lock.lock().await.unwrap();
+    let short = Duration::from_millis(1);
+    let tried = rival.try_run_for(short, async |_| panic!("the lock is held"));
+    assert_eq!(tried.await, Ok(None::<()>));
+    let (ran, released) = tokio::join!(
+        rival.try_run_for(SOON, async |_| lock.is_locked().await),
+        guard.unlock()
+    );
+    assert_eq!((ran, released.is_ok()), (Ok(Some(Ok(true))), true));
+    assert_eq!(lock.is_locked().await, Ok(false));
+}
+
+#[tokio::test]
+async fn a_job_of_a_group_runs_unless_a_member_is_held() {
+    let (_server, one, other) = bed().await;
+    let (group, member) = (one.multi_lock(["a", "b"]), other.reentrant_lock("b"));
+    let guard = member.lock().await.unwrap();
+    let tried = group.try_run(async |_| panic!("a member is held")).await;
+    assert_eq!(tried, Ok(None::<()>));
+    let (ran, released) = tokio::join!(
+        group.try_run_for(SOON, async |_| member.is_locked().await),
+        guard.unlock()
+    );
+    assert_eq!((ran, released.is_ok()), (Ok(Some(Ok(true))), true));
+    let lost = group.try_run(async |_| member.force_unlock().await).await;
+    assert_eq!(lost.unwrap_err().take_result(), Some(Ok::<_, Error>(true)));
+    assert_eq!(member.is_locked().await, Ok(false));
+}
+
+#[tokio::test]
+async fn a_task_ends_with_its_client() {
+    let (_server, one, _) = bed().await;
+    assert!(!one.is_closed());
+    let (clone, waiting) = (one.clone(), one.clone());
+    let waiting = tokio::spawn(async move { waiting.closed().await });
+    clone.shutdown().await;
+    tokio::time::timeout(SOON, waiting).await.unwrap().unwrap();
+    assert!(one.is_closed());
+    one.closed().await;
+}
+
+#[tokio::test]
 async fn the_result_of_a_body_that_lost_the_lock_is_kept() {
     let (_server, one, other) = bed().await;
     let (lock, rival) = (one.reentrant_lock("job"), other.reentrant_lock("job"));
