@@ -12,8 +12,27 @@ use crate::{durability::Durability, error::Error, lease::Lease};
 ///
 /// A setting that Redisson has too has Redisson's default. With the feature `serde`, which is on by default, serde reads a
 /// configuration from JSON, YAML or TOML under Redisson's names; a setting without such a name has its Rust name in camelCase
-/// (`maxPollInterval`). Times are in milliseconds or have a unit (`"30s"`). An unknown
-/// field is an error that names it.
+/// (`maxPollInterval`). Times are in milliseconds or have a unit (`"30s"`). An unknown field is an error that names it.
+///
+/// | field | in a file | default |
+/// | --- | --- | --- |
+/// | [`watchdog_lease`](Self::watchdog_lease) | `lockWatchdogTimeout` | 30 s |
+/// | [`client_name`](Self::client_name) | `clientName` | program and process id |
+/// | [`watchdog_batch_size`](Self::watchdog_batch_size) | `lockWatchdogBatchSize` | 100 |
+/// | [`fair_lock_wait`](Self::fair_lock_wait) | `fairLockWaitTimeout` | 300 s |
+/// | [`durability`](Self::durability) | `durability` | `auto` |
+/// | [`replica_wait`](Self::replica_wait) | `slavesSyncTimeout` | 1 s |
+/// | [`check_replicas`](Self::check_replicas) | `checkLockSyncedSlaves` | true |
+/// | [`wait_for_disk`](Self::wait_for_disk) | `waitForDisk` | false |
+/// | [`sharded_pubsub`](Self::sharded_pubsub) | `shardedSubscriptionMode` | `AUTO` |
+/// | [`name_prefix`](Self::name_prefix) | `namePrefix` | none |
+/// | [`max_poll_interval`](Self::max_poll_interval) | `maxPollInterval` | 5 s |
+/// | [`yield_to_others`](Self::yield_to_others) | `yieldToOthers` | true |
+/// | [`local_hand_off`](Self::local_hand_off) | `localHandOff` | 2 ms |
+/// | [`deadlock_warning`](Self::deadlock_warning) | `deadlockWarning` | 10 s |
+/// | [`slow_wait`](Self::slow_wait) | `slowWait` | none |
+/// | [`command_wait`](Self::command_wait) | `timeout` | 3 s |
+/// | [`outage_wait`](Self::outage_wait) | `outageWait` | 60 s |
 ///
 /// ```
 /// # #[cfg(feature = "serde")] {
@@ -534,6 +553,27 @@ mod reading {
                 serde_json::from_str::<Config>("{}").unwrap(),
                 Config::default()
             );
+        }
+
+        #[test]
+        fn table_names_each_setting_as_a_file_does() {
+            let rows = include_str!("config.rs").lines().filter_map(|line| {
+                let (field, rest) = line.strip_prefix("/// | [`")?.split_once("`](Self::")?;
+                let name = rest.split('`').nth(1)?;
+                Some((field, name))
+            });
+            let rows: Vec<_> = rows.collect();
+            let unknown = serde_json::from_str::<Config>(r#"{"no": 1}"#).unwrap_err();
+            let known = unknown.to_string();
+            let known = known.matches('`').count() / 2 - 1;
+            // The former name of one setting is known too.
+            assert_eq!(rows.len() + 1, known);
+            for (field, name) in rows {
+                assert!(
+                    unknown.to_string().contains(&format!("`{name}`")),
+                    "{field}"
+                );
+            }
         }
 
         #[test]
