@@ -56,7 +56,7 @@ use tokio_util::task::TaskTracker;
 #[cfg(feature = "test-util")]
 pub(crate) use self::fred::hash_slot;
 pub(crate) use self::fred::{FredClient, Identity, TlsSettings};
-#[cfg(feature = "test-util")]
+#[cfg(any(test, feature = "test-util"))]
 pub(crate) use attempts::Servers;
 pub(crate) use batcher::Batcher;
 pub(crate) use bundle::SendPermit;
