@@ -12,7 +12,7 @@
 
 -- As in fair_acquire.
 local function is_ours(entry, owner)
-  return #entry == #owner and string.sub(entry, 38, 45) == string.sub(owner, 38, 45)
+  return #entry == #owner and string.sub(entry, 38, 41) == string.sub(owner, 38, 41)
 end
 
 local function first_in_queue(queue, places, owner, place)

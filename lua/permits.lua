@@ -7,6 +7,7 @@ local MOST_ENDED = 1000
 
 -- Makes acquired permits available again, all or none.
 local function give_back(semaphore, ends, ids)
+  local remaining = call('PTTL', semaphore)
   for _, id in ipairs(ids) do
     call('ZREM', ends, id)
   end
@@ -15,6 +16,9 @@ local function give_back(semaphore, ends, ids)
     -- The user lacks a right. The ids return as those of ended permits, which the next client with that right takes back.
     for _, id in ipairs(ids) do
       call('ZADD', ends, 0, id)
+    end
+    if remaining > 0 then
+      call('PEXPIRE', ends, remaining)
     end
     error(added)
   end

@@ -80,7 +80,7 @@ enum Space {
 }
 
 /// A number fits in a signed 64-bit integer, as in Java: two bits for the source, 60 for the count. The highest bit is set, so every
-/// number has 19 digits, more than a Java thread id, and begins with `46116860`. The fair lock's scripts recognise this crate's waiters
+/// number has 19 digits, more than a Java thread id, and begins with `4611`. The fair lock's scripts recognise this crate's waiters
 /// by both.
 fn number(count: u64, space: Space) -> NonZeroU64 {
     FIRST | (((count << 2) | space as u64) & (i64::MAX as u64))
@@ -290,6 +290,15 @@ impl fmt::Display for OwnerId {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The fair lock's scripts know owners of this crate by it.
+    #[test]
+    fn numbers_begin_alike_for_as_long_as_a_process_lasts() {
+        for count in [0, 10_000_000_000_000] {
+            let text = number(count, Space::Explicit).to_string();
+            assert!(text.len() == 19 && text.starts_with("4611"), "{text}");
+        }
+    }
 
     #[test]
     fn sources_never_meet_and_fit_java() {

@@ -36,7 +36,7 @@ impl Rights {
     }
 
     /// Whether to [`ask`](Self::ask) before an acquisition: until the answer is yes once for each
-    /// kind of channel. A user without rights to the key of a lock acquires nothing.
+    /// kind of channel. Patterns within a kind are taken to allow all locks that the user may acquire.
     pub(super) fn is_unknown(&self, channel: &Bytes) -> bool {
         let known = self.0.as_ref();
         known.is_some_and(|known| !lock(known).contains(&kind_of(channel)))

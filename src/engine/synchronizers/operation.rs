@@ -104,7 +104,7 @@ impl Drop for Operation {
     }
 }
 
-/// The time since which a request may have been executed. The server knows the attempt for longer than
+/// The time since which a request without an answer may have been executed. The server knows the attempt for longer than
 /// the `longest` doubt: a repetition after that would be executed again.
 struct Doubt {
     longest: Option<Duration>,
@@ -119,18 +119,16 @@ impl Doubt {
         }
     }
 
+    fn until(&self) -> Option<Instant> {
+        Some(self.since? + self.longest?)
+    }
+
     fn is_over(&self) -> bool {
-        let until = self.until(None);
-        until.is_some_and(|until| until <= Instant::now())
+        self.until().is_some_and(|until| until <= Instant::now())
     }
 
-    /// The end of the doubt of a request that is in doubt, or `sent`.
-    fn until(&self, sent: Option<Instant>) -> Option<Instant> {
-        Some(self.since.or(sent)? + self.longest?)
-    }
-
-    async fn over(&self, sent: Option<Instant>) {
-        match self.until(sent) {
+    async fn over(&self) {
+        match self.until() {
             Some(until) => timers::sleep_until(until).await,
             None => std::future::pending().await,
         }
@@ -269,10 +267,10 @@ impl Engine {
         let mut doubt = Doubt::new(longest_doubt);
         loop {
             let caller_before = caller.filter(|_| !retry.is_in_doubt());
-            let sending = self.send_when_ready(spec, &request, caller_before, &mut doubt);
+            let sending = self.send_when_ready(spec, &request, caller_before, &doubt);
             let (sent, answer) = sending.await.inspect_err(|error| {
                 // Permits of an attempt in doubt may be acquired, and no caller releases them.
-                if doubt.is_over() {
+                if doubt.until().is_some() {
                     self.log_unreleased(spec, error);
                 }
             })?;
@@ -307,7 +305,7 @@ impl Engine {
         let mut full_since = None;
         let mut retry = Retry::default();
         loop {
-            let sending = self.send_when_ready(spec, request, None, &mut doubt);
+            let sending = self.send_when_ready(spec, request, None, &doubt);
             let (sent, answer) = sending.await?;
             match answer {
                 Ok(outcome) => return Ok(outcome),
@@ -336,7 +334,7 @@ impl Engine {
         spec: &SyncSpec,
         request: &Request,
         caller: Option<&Caller>,
-        doubt: &mut Doubt,
+        doubt: &Doubt,
     ) -> Result<(Instant, Result<Outcome, CallError>), Error> {
         let redis = self.batcher.redis();
         let slot = redis.slot(&spec.key);
@@ -350,23 +348,19 @@ impl Engine {
             tokio::select! {
                 () = redis.ready(slot, Durability::Local) => {}
                 () = gone => {}
-                () = doubt.over(None) => return Err(self.no_answer(spec, FORGOTTEN)),
+                () = doubt.over() => return Err(self.no_answer(spec, FORGOTTEN)),
                 () = self.ended.cancelled() => return Err(Error::Closed),
             }
         }
         if caller.is_some_and(Caller::is_gone) {
             return Err(self.no_answer(spec, NO_ANSWER));
         }
+        // The next connection reports that a call is unanswered, however late that is.
+        if doubt.is_over() {
+            return Err(self.no_answer(spec, FORGOTTEN));
+        }
         let sent = Instant::now();
-        // A call of a broken connection is answered by the next connection, however late.
-        let answer = tokio::select! {
-            biased;
-            answer = self.batcher.run(request.clone(), Durability::Local) => answer,
-            () = doubt.over(Some(sent)) => {
-                doubt.since.get_or_insert(sent);
-                return Err(self.no_answer(spec, FORGOTTEN));
-            }
-        };
+        let answer = self.batcher.run(request.clone(), Durability::Local).await;
         let answer = answer.and_then(|answered| {
             let outcome = answered.reply.outcome();
             outcome.map_err(CallError::Refused)

@@ -93,6 +93,20 @@ async fn acquisition_in_doubt_is_given_up_and_logged_before_the_server_forgets_i
     assert_eq!(lines.with("permits were not given back").len(), 1);
 }
 
+/// Nothing broke, so nothing is in doubt: the caller's own limit counts.
+#[tokio::test(start_paused = true)]
+async fn late_answer_of_a_living_connection_counts() {
+    let (server, network) = (InMemoryRedis::new(), Network::default());
+    let config = Config::default().with_outage_wait(Duration::from_millis(300));
+    let pool = server.client_with(config).await.unwrap().semaphore("pool");
+    pool.try_set_permits(3).await.unwrap();
+    server.set_faults(network.clone());
+    network.0.answers.store(800, Relaxed);
+    let permit = pool.try_acquire().await.unwrap().expect("it is free");
+    assert_eq!(permit.release().await, Ok(()));
+    assert_eq!(pool.available_permits().await, Ok(3));
+}
+
 /// The client learns that its request is unanswered with the next connection, when the server has forgotten the attempt.
 #[tokio::test(start_paused = true)]
 async fn release_in_doubt_is_not_repeated_after_the_server_forgot_it() {
