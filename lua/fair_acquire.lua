@@ -30,12 +30,6 @@ local function client_of(entry)
   return string.sub(entry, 1, 36)
 end
 
--- Owner numbers of this crate have 19 digits and begin alike. Java's thread ids are shorter; ids that a Java program makes up (its
--- asynchronous calls take one) may have 19 digits.
-local function is_ours(entry, owner)
-  return #entry == #owner and string.sub(entry, 38, 41) == string.sub(owner, 38, 41)
-end
-
 -- A client of this crate with one dead waiter may be dead. Shortens the places of its other waiters to one `place`: a live waiter
 -- refreshes its own.
 local function suspect_all_of(dead, queue, places, now, place)

@@ -10,11 +10,6 @@
 --   DONE    released; if holds remain, perhaps by an earlier sending
 --   ABSENT  the owner has no such hold, or an earlier sending released its last one  detail: 0
 
--- As in fair_acquire.
-local function is_ours(entry, owner)
-  return #entry == #owner and string.sub(entry, 38, 41) == string.sub(owner, 38, 41)
-end
-
 local function first_in_queue(queue, places, owner, place)
   local now
   for _ = 1, 1000 do

@@ -18,6 +18,28 @@ pub(crate) trait Protects {
     fn release_or_log(self) -> impl Future<Output = Result<Released, Error>> + Send;
 }
 
+/// Runs `body` as `owner` under the hold of `guard`, if there is one, and releases it.
+pub(crate) async fn run_if_held<G: Protects, T: Send + 'static>(
+    guard: Option<G>,
+    owner: Owner,
+    body: impl AsyncFnOnce(&G) -> T,
+) -> Result<Option<T>, Error> {
+    let Some(guard) = guard else {
+        return Ok(None);
+    };
+    run_and_release(guard, owner, body).await.map(Some)
+}
+
+/// Runs `body` as `owner` under the hold of `guard`, and releases it.
+pub(crate) async fn run_and_release<G: Protects, T: Send + 'static>(
+    guard: G,
+    owner: Owner,
+    body: impl AsyncFnOnce(&G) -> T,
+) -> Result<T, Error> {
+    let done = run_under(&guard, owner, body).await?;
+    release_after(guard, done).await
+}
+
 /// Runs `body` as `owner` until the hold is lost. The loss is checked before each poll of `body`.
 pub(crate) async fn run_under<G: Protects, T>(
     guard: &G,

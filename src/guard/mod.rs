@@ -8,7 +8,7 @@ use std::{fmt, marker::PhantomData, time::Duration};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use body::{Protects, release_after, run_under};
+pub(crate) use body::{Protects, release_after, run_and_release, run_if_held, run_under};
 pub use multi_guard::MultiGuard;
 pub(crate) use multi_guard::summed_up;
 

@@ -11,7 +11,7 @@ use super::{
 use crate::{
     engine::{Deadline, Group, Member, send_permits},
     error::Error,
-    guard::{MultiGuard, release_after, run_under, summed_up},
+    guard::{MultiGuard, run_and_release, run_if_held, summed_up},
     owner::Owner,
     wire::{HoldMode, KindName, Lease, Released},
 };
@@ -313,8 +313,7 @@ impl<Q: Quorum> GroupLock<Q> {
     ) -> Result<T, Error> {
         let owner = self.owner();
         let guard = self.owned_by(&owner).lock().await?;
-        let done = run_under(&guard, owner, body).await?;
-        release_after(guard, done).await
+        run_and_release(guard, owner, body).await
     }
 
     /// As [`run`](Self::run), if the locks are free. Returns `None` without a call of `body` if they are not.
@@ -337,11 +336,8 @@ impl<Q: Quorum> GroupLock<Q> {
         body: impl AsyncFnOnce(&MultiGuard) -> T,
     ) -> Result<Option<T>, Error> {
         let owner = self.owner();
-        let Some(guard) = self.owned_by(&owner).try_lock().await? else {
-            return Ok(None);
-        };
-        let done = run_under(&guard, owner, body).await?;
-        release_after(guard, done).await.map(Some)
+        let guard = self.owned_by(&owner).try_lock().await?;
+        run_if_held(guard, owner, body).await
     }
 
     /// As [`run`](Self::run), if the locks become free within `wait`. Returns `None` without a call of `body` if they do not.
@@ -365,11 +361,8 @@ impl<Q: Quorum> GroupLock<Q> {
         body: impl AsyncFnOnce(&MultiGuard) -> T,
     ) -> Result<Option<T>, Error> {
         let owner = self.owner();
-        let Some(guard) = self.owned_by(&owner).try_lock_for(wait).await? else {
-            return Ok(None);
-        };
-        let done = run_under(&guard, owner, body).await?;
-        release_after(guard, done).await.map(Some)
+        let guard = self.owned_by(&owner).try_lock_for(wait).await?;
+        run_if_held(guard, owner, body).await
     }
 
     /// Releases the latest hold of the owner that has no guard, as [`MultiGuard::leak`] leaves it, on every lock.

@@ -8,7 +8,7 @@ use super::Lock;
 use crate::{
     engine::Then,
     error::Error,
-    guard::{Guard, release_after, run_under},
+    guard::{Guard, release_after, run_and_release, run_if_held, run_under},
     owner::Owner,
     wire::{Kind, Lease},
 };
@@ -51,8 +51,7 @@ impl<K: Kind> Lock<K> {
     ) -> Result<T, Error> {
         let owner = self.owner();
         let guard = self.owned_by(&owner).lock().await?;
-        let done = run_under(&guard, owner, body).await?;
-        release_after(guard, done).await
+        run_and_release(guard, owner, body).await
     }
 
     /// As [`run`](Self::run), if the lock is free. Returns `None` without a call of `body` if another owner holds it.
@@ -87,11 +86,8 @@ impl<K: Kind> Lock<K> {
         body: impl AsyncFnOnce(&Guard<K>) -> T,
     ) -> Result<Option<T>, Error> {
         let owner = self.owner();
-        let Some(guard) = self.owned_by(&owner).try_lock().await? else {
-            return Ok(None);
-        };
-        let done = run_under(&guard, owner, body).await?;
-        release_after(guard, done).await.map(Some)
+        let guard = self.owned_by(&owner).try_lock().await?;
+        run_if_held(guard, owner, body).await
     }
 
     /// As [`run`](Self::run), if the lock becomes free within `wait`. Returns `None` without a call of `body` if it does not.
@@ -129,11 +125,8 @@ impl<K: Kind> Lock<K> {
         body: impl AsyncFnOnce(&Guard<K>) -> T,
     ) -> Result<Option<T>, Error> {
         let owner = self.owner();
-        let Some(guard) = self.owned_by(&owner).try_lock_for(wait).await? else {
-            return Ok(None);
-        };
-        let done = run_under(&guard, owner, body).await?;
-        release_after(guard, done).await.map(Some)
+        let guard = self.owned_by(&owner).try_lock_for(wait).await?;
+        run_if_held(guard, owner, body).await
     }
 
     /// As [`try_run`](Self::try_run), but keeps the lock for at least `least` from its grant. Another instance with a late clock

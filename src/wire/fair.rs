@@ -27,8 +27,8 @@ impl Known for Fair {
 
 impl Queued for Fair {}
 
-static ACQUIRE: Script = script!(keys = 3, "expiry", "clock", "fair_acquire");
-static RELEASE: Script = script!(keys = 3, "shorten", "fair_release");
+static ACQUIRE: Script = script!(keys = 3, "expiry", "clock", "owners", "fair_acquire");
+static RELEASE: Script = script!(keys = 3, "shorten", "owners", "fair_release");
 static ABANDON: Script = script!(keys = 2, "fair_abandon");
 static FORCE_RELEASE: Script = script!(keys = 2, "fair_force_release");
 

@@ -33,6 +33,8 @@ use testbed::Server;
 
 use crate::witness::Listener;
 
+pub use fair::{ABANDON as FAIR_ABANDON, ACQUIRE as FAIR_ACQUIRE, RELEASE as FAIR_RELEASE};
+
 const SOON: Duration = Duration::from_secs(20);
 const LOCK: &str = "order:42";
 const CHANNEL: &str = "redisson_lock__channel:{order:42}";

@@ -4,27 +4,10 @@ use testbed::Server;
 use uuid::Uuid;
 
 use super::{Line, PATIENCE};
+use crate::scripts::{FAIR_ABANDON, FAIR_ACQUIRE, FAIR_RELEASE};
 
 const WAITERS: [usize; 3] = [10, 1_000, 10_000];
 const ROUNDS: usize = 100;
-
-/// The scripts as the crate sends them. A plain client runs them, so only the scripts are measured.
-macro_rules! script {
-    ($verb:literal) => {
-        concat!(
-            include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/lua/batch.lua")),
-            include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/lua/expiry.lua")),
-            include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/lua/clock.lua")),
-            include_str!(concat!(
-                env!("CARGO_MANIFEST_DIR"),
-                "/lua/fair_",
-                $verb,
-                ".lua"
-            )),
-            include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/lua/run.lua")),
-        )
-    };
-}
 
 /// The median time of one script's calls, in microseconds of the server.
 async fn median_of(server: &Server, script: &str, calls: impl AsyncFn(&str)) -> f64 {
@@ -140,20 +123,20 @@ impl Crowd {
             .witness
             .ask(&["HSET", &self.line.name, "another", "1"])
             .await;
-        let refused_first = median_of(server, script!("acquire"), async |sha| {
+        let refused_first = median_of(server, FAIR_ACQUIRE, async |sha| {
             for owner in arrivals {
                 self.acquire(sha, owner, "0").await;
             }
         });
         let refused_first = refused_first.await;
-        let refused_again = median_of(server, script!("acquire"), async |sha| {
+        let refused_again = median_of(server, FAIR_ACQUIRE, async |sha| {
             for round in 0..ROUNDS {
                 self.acquire(sha, &queued[(round * 7919) % waiters], "5000")
                     .await;
             }
         });
         let refused_again = refused_again.await;
-        let left = median_of(server, script!("abandon"), async |sha| {
+        let left = median_of(server, FAIR_ABANDON, async |sha| {
             for owner in arrivals {
                 self.abandon(sha, owner).await;
             }
@@ -173,10 +156,8 @@ impl Crowd {
     /// Each owner in turn acquires the lock, releases it and joins the queue again.
     async fn hand_off(&self, owners: &[String]) -> (f64, f64) {
         let server = &self.line.witness.server;
-        let release: String = server
-            .command(&["SCRIPT", "LOAD", script!("release")])
-            .await;
-        let granted = median_of(server, script!("acquire"), async |sha| {
+        let release: String = server.command(&["SCRIPT", "LOAD", FAIR_RELEASE]).await;
+        let granted = median_of(server, FAIR_ACQUIRE, async |sha| {
             for owner in owners.iter().cycle().take(ROUNDS) {
                 self.acquire(sha, owner, "0").await;
                 self.release(&release, owner).await;
@@ -191,10 +172,8 @@ impl Crowd {
             }
         });
         let granted = granted.await;
-        let released = median_of(server, script!("release"), async |sha| {
-            let acquire: String = server
-                .command(&["SCRIPT", "LOAD", script!("acquire")])
-                .await;
+        let released = median_of(server, FAIR_RELEASE, async |sha| {
+            let acquire: String = server.command(&["SCRIPT", "LOAD", FAIR_ACQUIRE]).await;
             for _ in 0..ROUNDS {
                 let head: String = self
                     .line

@@ -160,6 +160,7 @@ fn no_script_is_left_out() {
         "clock",
         "expiry",
         "number",
+        "owners",
         "permits",
         "read_write",
         "run",

@@ -31,9 +31,10 @@ pub fn files(script: &str) -> impl Iterator<Item = &str> {
     let shared: &[&str] = match script {
         "read_release" => &["read_write"],
         "write_release" => &["read_write", "shorten"],
-        "reentrant_release" | "fair_release" => &["shorten"],
+        "reentrant_release" => &["shorten"],
+        "fair_release" => &["shorten", "owners"],
         "read_acquire" | "read_renew" => &["read_write", "expiry"],
-        "fair_acquire" => &["expiry", "clock"],
+        "fair_acquire" => &["expiry", "clock", "owners"],
         "fair_waiters" => &["clock"],
         "semaphore_acquire" | "semaphore_release" | "semaphore_drain" | "number_begin"
         | "latch_count_down" | "latch_delete" => &["attempts", "number"],

@@ -13,8 +13,8 @@ pub const C: &str = "22222222-2222-4222-8222-222222222222:4611686018427387907";
 /// An owner of Redisson.
 pub const JAVA: &str = "33333333-3333-4333-8333-333333333333:47";
 
-pub const ACQUIRE: &str = script!("expiry", "clock", "fair_acquire");
-pub const RELEASE: &str = script!("shorten", "fair_release");
+pub const ACQUIRE: &str = script!("expiry", "clock", "owners", "fair_acquire");
+pub const RELEASE: &str = script!("shorten", "owners", "fair_release");
 pub const ABANDON: &str = script!("fair_abandon");
 pub const FORCE_RELEASE: &str = script!("fair_force_release");
 

@@ -283,6 +283,18 @@ async fn without_a_right_no_permit_is_lost_or_gained() {
         assert_eq!(sum().await, before, "taken back {right}");
         bed.ask::<()>(&["DEL", LOCK, ENDS]).await;
     }
+    // The last id returns with the semaphore's expiry.
+    let rights = ["~*", "&*", "+@all", "-incrby"];
+    let caller = Caller::with_rights(&bed.server, &rights).await;
+    bed.ask::<()>(&["SET", LOCK, "5", "EX", "1000"]).await;
+    bed.ask::<i64>(&["ZADD", ENDS, "922337203685477", &ids])
+        .await;
+    let arguments = [&*ids, CHANNEL, "99", "60000"];
+    let refused = caller.run_on(GIVE_BACK, &keys, &arguments).await;
+    assert!(matches!(refused, Reply::Failed(_)), "{refused:?}");
+    assert_eq!(bed.ask::<i64>(&["ZCARD", ENDS]).await, 1);
+    let left: i64 = bed.ask(&["PTTL", ENDS]).await;
+    assert!((1..=1_000_000).contains(&left), "{left}");
 }
 
 #[tokio::test]

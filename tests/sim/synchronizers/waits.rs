@@ -70,16 +70,22 @@ async fn attempt_is_known_however_short_the_outages_of_other_clients_are() {
     assert_eq!(pool.available_permits().await, Ok(2), "released twice");
 }
 
+/// A semaphore of a client whose attempts the server knows for a second. The scripts are loaded.
+async fn forgetful(permits: u32) -> (InMemoryRedis, Network, Semaphore) {
+    let (server, network) = (InMemoryRedis::new(), Network::default());
+    let config = Config::default().with_outage_wait(Duration::from_millis(300));
+    let pool = server.client_with(config).await.unwrap().semaphore("pool");
+    pool.try_set_permits(permits).await.unwrap();
+    pool.acquire().await.unwrap().release().await.unwrap();
+    server.set_faults(network.clone());
+    (server, network, pool)
+}
+
 /// The server has forgotten the attempt when the connection is back: a repetition would acquire another permit.
 #[tokio::test(start_paused = true)]
 async fn acquisition_in_doubt_is_given_up_and_logged_before_the_server_forgets_it() {
     let (lines, _guard) = LogLines::record(Level::WARN);
-    let (server, network) = (InMemoryRedis::new(), Network::default());
-    let config = Config::default().with_outage_wait(Duration::from_millis(300));
-    let pool = server.client_with(config).await.unwrap().semaphore("pool");
-    pool.try_set_permits(3).await.unwrap();
-    pool.acquire().await.unwrap().release().await.unwrap();
-    server.set_faults(network.clone());
+    let (_server, network, pool) = forgetful(3).await;
     network.0.connecting.store(1_500, Relaxed);
     network.0.loses_answer.store(true, Relaxed);
     let acquired = pool.try_acquire().await.map(|permit| permit.is_some());
@@ -96,11 +102,7 @@ async fn acquisition_in_doubt_is_given_up_and_logged_before_the_server_forgets_i
 /// Nothing broke, so nothing is in doubt: the caller's own limit counts.
 #[tokio::test(start_paused = true)]
 async fn late_answer_of_a_living_connection_counts() {
-    let (server, network) = (InMemoryRedis::new(), Network::default());
-    let config = Config::default().with_outage_wait(Duration::from_millis(300));
-    let pool = server.client_with(config).await.unwrap().semaphore("pool");
-    pool.try_set_permits(3).await.unwrap();
-    server.set_faults(network.clone());
+    let (_server, network, pool) = forgetful(3).await;
     network.0.answers.store(800, Relaxed);
     let permit = pool.try_acquire().await.unwrap().expect("it is free");
     assert_eq!(permit.release().await, Ok(()));
@@ -110,13 +112,8 @@ async fn late_answer_of_a_living_connection_counts() {
 /// The client learns that its request is unanswered with the next connection, when the server has forgotten the attempt.
 #[tokio::test(start_paused = true)]
 async fn release_in_doubt_is_not_repeated_after_the_server_forgot_it() {
-    let (server, network) = (InMemoryRedis::new(), Network::default());
-    let config = Config::default().with_outage_wait(Duration::from_millis(300));
-    let pool = server.client_with(config).await.unwrap().semaphore("pool");
-    pool.try_set_permits(3).await.unwrap();
-    pool.acquire().await.unwrap().release().await.unwrap();
+    let (_server, network, pool) = forgetful(3).await;
     let permit = pool.acquire().await.unwrap();
-    server.set_faults(network.clone());
     network.0.connecting.store(1_500, Relaxed);
     network.0.loses_answer.store(true, Relaxed);
     let released = permit.release().await;
@@ -127,6 +124,26 @@ async fn release_in_doubt_is_not_repeated_after_the_server_forgot_it() {
     network.0.connecting.store(0, Relaxed);
     sleep(SETTLED).await;
     assert_eq!(pool.available_permits().await, Ok(3), "released twice");
+}
+
+/// A release that waits for a batch has not been sent: it is in no doubt, however long the outage lasts.
+#[tokio::test(start_paused = true)]
+async fn queued_releases_are_sent_after_a_long_outage() {
+    let (server, network, pool) = forgetful(40).await;
+    let mut permits = Vec::new();
+    for _ in 0..40 {
+        permits.push(pool.acquire().await.unwrap());
+    }
+    network.0.answers.store(1_000, Relaxed);
+    network.0.connecting.store(1_500, Relaxed);
+    // The first releases are sent alone or in small batches, which are not answered. The rest waits for the next batch.
+    for permit in permits {
+        drop(permit);
+        sleep(Duration::from_millis(1)).await;
+    }
+    server.disconnect();
+    sleep(SETTLED).await;
+    assert_eq!(pool.available_permits().await, Ok(40));
 }
 
 /// A latch without an answer is not reported as closed; one that was closed at the last answer is.

@@ -95,7 +95,7 @@ pub fn lua(name: &str) -> String {
 }
 
 /// Files with shared functions, in the order in which they precede an operation.
-const SHARED: [&str; 8] = [
+const SHARED: [&str; 9] = [
     "batch",
     "read_write",
     "expiry",
@@ -103,6 +103,7 @@ const SHARED: [&str; 8] = [
     "attempts",
     "number",
     "clock",
+    "owners",
     "permits",
 ];
 
