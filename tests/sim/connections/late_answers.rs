@@ -129,6 +129,31 @@ async fn lease_of_an_unanswered_renewal_is_given_back() {
     );
 }
 
+/// The server executes the release of an inner hold, its answer is lost, and the client is cut off until the validity has ended. The
+/// repetition gives the outer hold, which is lost by then, a new lease.
+#[tokio::test(start_paused = true)]
+async fn lease_that_a_repeated_release_gave_a_lost_hold_is_given_back() {
+    let (server, network, client) = set_up().await;
+    let lock = client.reentrant_lock("a").owned_by(&Owner::new());
+    let outer = lock.lock().await.unwrap();
+    let inner = lock.lock().await.unwrap();
+    // Any later, and a renewal would travel beside the release.
+    sleep(LEASE / 3 - SOON).await;
+    network.0.loses_answer.store(true, Relaxed);
+    network.0.connecting.store(100_000, Relaxed);
+    let unlocking = tokio::spawn(inner.unlock());
+    assert_eq!(timeout(LEASE, outer.lost()).await, Ok(LostReason::Expired));
+    assert_eq!(server.holders("a").len(), 1, "the release was not executed");
+    network.0.connecting.store(0, Relaxed);
+    sleep(Duration::from_secs(3)).await;
+    assert_eq!(
+        server.holders("a").len(),
+        0,
+        "the lock is left to its lease"
+    );
+    drop(unlocking);
+}
+
 /// The request for the next hold is lost, and its repetition finds the field of the lost hold.
 #[tokio::test(start_paused = true)]
 async fn repeated_acquisition_after_a_loss_has_a_token_of_its_own() {

@@ -1,13 +1,16 @@
 //! Tasks of one owner that wait for the same lock. One arranged case per test, under a paused clock.
 
-use std::time::Duration;
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use redisson_lock::{Owner, test_util::InMemoryRedis};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::{
     holds::nested_leases::leased,
-    support::{lossy_network::Network, polling_client},
+    support::{NEVER, SHORT, client, lossy_network::Network, network::server, polling_client},
 };
 
 /// Two branches of one task wait for the same lock. When one acquires it, the other enters by re-entry.
@@ -65,4 +68,35 @@ async fn try_lock_lets_waiters_of_its_owner_enter() {
     );
     assert!(first.1 - second.1 < Duration::from_millis(100));
     drop(guard);
+}
+
+/// The lock of an owner is deleted and taken by another client. A second branch of the owner asks at once and is refused. It takes its
+/// place in the local queue, between a task that has waited for longer and one that comes later.
+#[tokio::test(start_paused = true)]
+async fn branch_that_was_refused_waits_in_the_local_queue() {
+    let (server, _network) = server();
+    let (ours, theirs) = (client(&server).await, client(&server).await);
+    let (owner, order) = (Owner::new(), Arc::new(Mutex::new(Vec::new())));
+    let _lost = leased(&ours, &owner, NEVER).lock().await.unwrap();
+    let enter = |name: &'static str, owner: &Owner| {
+        let (lock, order) = (leased(&ours, owner, NEVER), order.clone());
+        tokio::spawn(async move {
+            let guard = lock.lock().await.unwrap();
+            order.lock().unwrap().push(name);
+            guard.unlock().await.unwrap();
+        })
+    };
+    let first = enter("first", &Owner::new());
+    sleep(SHORT).await;
+    assert!(server.delete("a"));
+    let taken = theirs.reentrant_lock("a").try_lock().await.unwrap();
+    let taken = taken.expect("the lock is free");
+    let branch = enter("branch", &owner);
+    sleep(SHORT).await;
+    let last = enter("last", &Owner::new());
+    sleep(SHORT).await;
+    taken.unlock().await.unwrap();
+    let all = async { tokio::try_join!(first, branch, last) };
+    timeout(SHORT, all).await.expect("it is free").unwrap();
+    assert_eq!(*order.lock().unwrap(), ["first", "branch", "last"]);
 }
