@@ -6,6 +6,7 @@
 
 use std::{cell::Cell, collections::BTreeSet, rc::Rc, time::Duration};
 
+use super::redisson::Thread;
 use fastrand::Rng;
 use futures_util::future::select_all;
 use redisson_lock::{
@@ -33,11 +34,15 @@ struct RandomFaults {
     one_in: u64,
     /// The longest delay of a message, in milliseconds.
     slowest: u64,
+    /// The connections up to this one, which are those of Java, are never disturbed.
+    undisturbed: u64,
 }
 
 impl RandomFaults {
-    fn strikes(&mut self) -> bool {
-        Instant::now() < self.until && self.random.u64(..self.one_in) == 0
+    fn strikes(&mut self, connection: u64) -> bool {
+        connection > self.undisturbed
+            && Instant::now() < self.until
+            && self.random.u64(..self.one_in) == 0
     }
 
     fn delay(&mut self) -> Duration {
@@ -50,9 +55,9 @@ impl Faults for RandomFaults {
         self.delay()
     }
 
-    fn sending(&mut self, _connection: u64, _command: &'static str) -> Fate {
+    fn sending(&mut self, connection: u64, _command: &'static str) -> Fate {
         let delay = self.delay();
-        if !self.strikes() {
+        if !self.strikes(connection) {
             return Fate {
                 delay,
                 ending: None,
@@ -74,8 +79,8 @@ impl Faults for RandomFaults {
         self.delay()
     }
 
-    fn delivering(&mut self, _connection: u64) -> Delivering {
-        match self.strikes() {
+    fn delivering(&mut self, connection: u64) -> Delivering {
+        match self.strikes(connection) {
             true => Delivering::Never,
             false => Delivering::After(Duration::from_millis(self.random.u64(..self.slowest))),
         }
@@ -86,6 +91,8 @@ impl Faults for RandomFaults {
 struct Stage {
     server: InMemoryRedis,
     clients: Vec<LockClient>,
+    /// Threads of Java services: none in half of the histories.
+    java: Vec<Thread>,
     random: Rng,
     is_calm: bool,
 }
@@ -94,6 +101,12 @@ impl Stage {
     async fn new(seed: u64) -> Self {
         let mut random = Rng::with_seed(seed);
         let server = InMemoryRedis::new();
+        let mut java = Vec::new();
+        for _ in 0..[0, 0, 1, 3][random.usize(..4)] {
+            java.push(Thread::new(&server, random.fork()).await);
+        }
+        // A thread opens two connections, and connections count from 1.
+        let undisturbed = 2 * java.len() as u64;
         let is_calm = random.bool();
         let mut config = Config::default();
         if is_calm {
@@ -110,10 +123,12 @@ impl Stage {
             until: Instant::now() + Duration::from_secs(if is_calm { 0 } else { 30 }),
             one_in: random.u64(5..50),
             slowest: [5, 60][random.usize(..2)],
+            undisturbed,
         });
         Self {
             server,
             clients,
+            java,
             random,
             is_calm,
         }
@@ -136,7 +151,7 @@ impl Stage {
 
 /// Counts acquired permits, as their holders know it.
 #[derive(Clone)]
-struct Out {
+pub struct Out {
     now: Rc<Cell<i64>>,
     most: i64,
 }
@@ -149,7 +164,7 @@ impl Out {
         }
     }
 
-    fn take(&self, permits: i64) {
+    pub fn take(&self, permits: i64) {
         self.now.set(self.now.get() + permits);
         assert!(
             self.now.get() <= self.most,
@@ -157,12 +172,12 @@ impl Out {
         );
     }
 
-    fn give(&self, permits: i64) {
+    pub fn give(&self, permits: i64) {
         self.now.set(self.now.get() - permits);
     }
 }
 
-async fn work(random: &mut Rng) {
+pub async fn work(random: &mut Rng) {
     match random.u8(..3) {
         0 => yield_now().await,
         _ => sleep(Duration::from_millis(random.u64(..15))).await,
@@ -242,6 +257,9 @@ async fn semaphores(seed: u64) {
                 work(&mut random).await;
             }
         });
+    }
+    for thread in stage.java.drain(..) {
+        tasks.spawn_local(thread.use_permits(out.clone(), turns));
     }
     while let Some(ended) = tasks.join_next().await {
         ended.unwrap();
@@ -329,6 +347,9 @@ async fn permits_with_an_end(seed: u64) {
             }
         });
     }
+    for thread in stage.java.drain(..) {
+        tasks.spawn_local(thread.use_permits_with_ends(out.clone()));
+    }
     while let Some(ended) = tasks.join_next().await {
         ended.unwrap();
     }
@@ -340,12 +361,20 @@ async fn permits_with_an_end(seed: u64) {
 
 /// The round of a latch, and whether the latch may be open.
 #[derive(Clone, Default)]
-struct Openings(Rc<Cell<(u32, bool)>>);
+pub struct Openings(pub Rc<Cell<(u32, bool)>>);
+
+impl Openings {
+    /// Asserts that the latch was open, or has opened since `before`.
+    pub fn assert_opened_since(&self, before: (u32, bool)) {
+        let went_too_soon = self.0.get() == before && !before.1;
+        assert!(!went_too_soon, "a waiter continued before the opening");
+    }
+}
 
 async fn latches(seed: u64) {
     let mut stage = Stage::new(seed).await;
     let counting = stage.client().count_down_latch("ready");
-    let openings = Openings::default();
+    let (java, openings) = (stage.java.pop(), Openings::default());
     let mut tasks = JoinSet::new();
     for round in 1..=stage.random.u32(1..=5) {
         let count = stage.random.u64(1..=3);
@@ -365,9 +394,11 @@ async fn latches(seed: u64) {
                 let before = openings.0.get();
                 let waited = lazily(&mut random, latch.wait()).await;
                 waited.expect("an outage is short");
-                let went_too_soon = openings.0.get() == before && !before.1;
-                assert!(!went_too_soon, "a waiter continued before the opening");
+                openings.assert_opened_since(before);
             });
+        }
+        if let Some(thread) = stage.java.pop() {
+            tasks.spawn_local(thread.wait(openings.clone()));
         }
         work(&mut stage.random).await;
         for left in (0..count).rev() {
@@ -375,7 +406,9 @@ async fn latches(seed: u64) {
             if left == 0 {
                 openings.0.set((round, true));
             }
-            if counting.count_down().await.is_err() {
+            if let (Some(thread), 0) = (&java, stage.random.u8(..3)) {
+                thread.count_down().await;
+            } else if counting.count_down().await.is_err() {
                 sleep(SETTLED).await;
             }
         }

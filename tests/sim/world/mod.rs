@@ -3,6 +3,7 @@
 pub mod client_shutdowns;
 pub mod cluster_faults;
 pub mod random_faults;
+pub mod redisson_connections;
 pub mod redisson_threads;
 pub mod replica_faults;
 pub mod servers;

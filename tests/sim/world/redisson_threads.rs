@@ -4,19 +4,10 @@
 use std::{sync::Arc, time::Duration};
 
 use fastrand::Rng;
-use futures_util::StreamExt;
-use redisson_lock::{
-    Released,
-    test_util::{
-        InMemoryRedis,
-        simulation::{Frame, Pushed, RawConnection},
-    },
-};
-use tokio::{
-    sync::mpsc,
-    time::{Instant, sleep, timeout},
-};
+use redisson_lock::{Released, test_util::InMemoryRedis};
+use tokio::time::{Instant, sleep, timeout};
 
+use super::redisson_connections::Connections;
 use crate::played::{
     actor::{PATIENCE, Scene},
     log::{Side, Spot, Trouble, What},
@@ -272,40 +263,6 @@ pub struct Thread {
     pub dialects: &'static [Dialect],
 }
 
-struct Connections {
-    commands: RawConnection,
-    messages: RawConnection,
-    /// One message per received unlock message.
-    unlocked: mpsc::UnboundedReceiver<()>,
-}
-
-impl Connections {
-    async fn open(server: &InMemoryRedis) -> Self {
-        let commands = server.raw().await.expect("the server is up");
-        let messages = server.raw().await.expect("the server is up");
-        let mut pushed = messages.messages();
-        let (wake, unlocked) = mpsc::unbounded_channel();
-        tokio::spawn(async move {
-            while let Some(Pushed::Message { .. }) = pushed.next().await {
-                let _ = wake.send(());
-            }
-        });
-        Self {
-            commands,
-            messages,
-            unlocked,
-        }
-    }
-
-    async fn number(&self, script: &str, words: &[&str]) -> i64 {
-        let words = [&[script], words].concat();
-        match self.commands.send("EVAL", &words).await {
-            Ok(Frame::Number(number)) => number,
-            other => panic!("a script of Redisson answered {other:?}"),
-        }
-    }
-}
-
 impl Thread {
     /// Locks and unlocks until the history is over.
     pub async fn run(mut self, server: InMemoryRedis) {
@@ -414,16 +371,14 @@ impl Thread {
             true => format!("{}:{}", channel(dialect, key), self.field()),
             false => channel(dialect, key),
         };
-        let subscribed = connections.messages.send("SUBSCRIBE", &[&channel]).await;
-        subscribed.expect("the connection is never disturbed");
-        while connections.unlocked.try_recv().is_ok() {}
+        connections.subscribe(&channel).await;
         while let Some(remaining) = self.try_lock(dialect, key, connections).await {
             // In memory an answer takes no time, so a wait of 0 ms would ask without end.
             let until = Instant::now() + remaining.max(Duration::from_millis(1));
-            let _ = tokio::time::timeout_at(until, connections.unlocked.recv()).await;
+            let is_unlock = |number| matches!(number, 0 | 1);
+            connections.next_message(until, is_unlock).await;
         }
-        let ended = connections.messages.send("UNSUBSCRIBE", &[&channel]).await;
-        ended.expect("the connection is never disturbed");
+        connections.unsubscribe(&channel).await;
     }
 
     async fn unlock(
