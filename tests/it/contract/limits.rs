@@ -127,10 +127,9 @@ pub async fn a_release_at_about_the_limit_grants_a_hold_or_leaves_none<S: Subjec
             assert_eq!(bed.lock.hold_count().await, Ok(1));
             assert_eq!(guard.unlock().await, Ok(Released::Fully));
         }
-        assert!(
-            bed.is_free().await,
-            "round {round} left a hold without a guard"
-        );
+        // A grant that was too late for its task is released behind it.
+        let left = format!("round {round} leaves no hold without a guard");
+        testbed::eventually(&left, SOON, async || bed.is_free().await).await;
     }
     println!("{granted} of 30 attempts were granted");
 }
