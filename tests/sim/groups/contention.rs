@@ -36,7 +36,7 @@ impl Faults for Distant {
 const NAMES: [&str; 2] = ["a", "b"];
 const TASKS: usize = 8;
 const WORK: Duration = Duration::from_millis(1);
-const LASTING: Duration = Duration::from_secs(20);
+const LASTING: Duration = Duration::from_secs(6);
 
 /// Spawns tasks that acquire each lock again and again.
 fn crowd(client: &LockClient) {
@@ -89,12 +89,12 @@ async fn a_group_enters_beside_crowds_at_its_members() {
     let (with, longest) = entries(Config::default().local_hand_off, None).await;
     let (without, _) = entries(Duration::ZERO, None).await;
     // Contended locks are seldom free at the same time: a group that kept no members was acquired six times.
-    assert!(2 * with >= without && with > 200, "{with} and {without}");
+    assert!(2 * with >= without && with > 60, "{with} and {without}");
     assert!(longest < Duration::from_secs(1), "{longest:?}");
     // A group that calls `try_lock` every millisecond.
     let (with, _) = entries(Config::default().local_hand_off, Some(WORK)).await;
     let (without, _) = entries(Duration::ZERO, Some(WORK)).await;
-    assert!(2 * with >= without && with > 100, "{with} and {without}");
+    assert!(2 * with >= without && with > 30, "{with} and {without}");
 }
 
 /// Two clients acquire overlapping groups of three locks.
