@@ -11,8 +11,8 @@ INTEROP ?=
 VALKEY ?=
 # The servers that `make servers` fetches and runs on, beside the machine's own redis-server.
 SERVERS ?= redis-6.0 redis-7.0 redis-8.0 valkey-8.1
-# How often `make soak` runs the integration tests, how long each of their histories lasts, and which of them: part of
-# their names, such as `histories::fair`; all, if it is empty.
+# How often `make test-loaded` runs everything, and `make soak` the integration tests. For `make soak`, also how long each of their
+# histories lasts, and which of them: part of their names, such as `histories::fair`; all, if it is empty.
 ROUNDS ?= 10
 HISTORY_SECONDS ?= 60
 # How long `make soak` fuzzes each parser.
@@ -72,7 +72,7 @@ WITH_VALKEY := $(if $(filter skip,$(VALKEY)),,valkey)
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo test test-all lint lint-text lint-rest unit it valkey interop without-features doc programs bench-peers \
+.PHONY: help setup demo test test-loaded test-all lint lint-text lint-rest unit it valkey interop without-features doc programs bench-peers \
 	output bench-compare bench-shares bench-check bench-gauges bench-permits soak peers interop-all servers topologies failovers \
 	package msrv minimal-versions api deny typos semver \
 	models simulate simulate-mutants differential run-interop run-interop-all run-topologies run-failovers
@@ -138,6 +138,14 @@ test: ## What every change must pass, in minutes: lints, docs, and a test of eve
 	@$(if $(JAVA),,echo "left out: INTEROP=skip: every test against Java")
 	@$(if $(WITH_VALKEY),,echo "left out: VALKEY=skip: every test on Valkey")
 	@echo "make test: passed"
+
+test-loaded: ## `make test` ROUNDS times beside two busy loops, with the time of each; stops at the first failure
+	@sh -c 'while :; do :; done' & one=$$!; sh -c 'while :; do :; done' & other=$$!; trap "kill $$one $$other" EXIT INT TERM; \
+	for round in $$(seq $(ROUNDS)); do \
+		start=$$(date +%s); \
+		$(MAKE) --no-print-directory test >target/loaded.log 2>&1 || { tail -n 100 target/loaded.log; exit 1; }; \
+		echo "test-loaded: round $$round of $(ROUNDS) passed after $$(($$(date +%s) - start)) s"; \
+	done
 
 test-all: ## Everything: `make test` in full, all servers, all versions of Redisson, topologies, failovers
 	@tools/setup.sh --need rust --need cc --need redis $(JAVA:%=--need %) --want valgrind || \
