@@ -35,7 +35,7 @@ local function operation(k, ids, channel, attempt, lasts)
     call(PUBLISH, channel, decimal(left))
   end
   store_result(k, attempt, is_whole and '1' or '0', lasts)
-  -- A refusal is final, so the client does not ask for the result of this attempt again.
+  -- After a refusal the ids count as ended, and a client that asks again because it has not heard of the refusal is told DONE.
   give_back(KEYS[k], KEYS[k + 2], back)
   if not is_whole then
     return ABSENT, 0

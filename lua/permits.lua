@@ -7,7 +7,6 @@ local MOST_ENDED = 1000
 
 -- Makes acquired permits available again, all or none.
 local function give_back(semaphore, ends, ids)
-  local remaining = call('PTTL', semaphore)
   for _, id in ipairs(ids) do
     call('ZREM', ends, id)
   end
@@ -17,6 +16,7 @@ local function give_back(semaphore, ends, ids)
     for _, id in ipairs(ids) do
       call('ZADD', ends, 0, id)
     end
+    local remaining = call('PTTL', semaphore)
     if remaining > 0 then
       call('PEXPIRE', ends, remaining)
     end

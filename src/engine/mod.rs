@@ -511,7 +511,7 @@ impl Engine {
         match tokio::time::timeout(limit, pinged).await {
             Ok(Ok(())) => Ok(began.elapsed()),
             Ok(Err(CallError::Closed)) => Err(Error::Closed),
-            Ok(Err(CallError::Unanswered { reason })) => {
+            Ok(Err(CallError::Unanswered { reason, .. })) => {
                 Err(Error::unavailable_by(&*reason, self.batcher.any_trouble()))
             }
             Ok(Err(CallError::Refused(refusal))) => Err(match refusal {

@@ -14,6 +14,8 @@
 
 use std::{sync::Arc, time::Duration};
 
+use tokio::time::Instant;
+
 use super::CallError;
 use crate::{
     error::{Cause, Error},
@@ -27,7 +29,7 @@ pub(super) const TRANSIENT_PAUSE: Duration = Duration::from_millis(50);
 /// The sendings of one request.
 #[derive(Debug, Default)]
 pub(super) struct Retry {
-    in_doubt: bool,
+    in_doubt_since: Option<Instant>,
 }
 
 /// The request must be sent again, for this reason.
@@ -39,19 +41,24 @@ pub(super) struct Again {
 impl Retry {
     /// Whether a sending was not answered, and may have been executed.
     pub(super) fn is_in_doubt(&self) -> bool {
-        self.in_doubt
+        self.in_doubt_since.is_some()
+    }
+
+    /// The time before the first sending that may have been executed.
+    pub(super) fn in_doubt_since(&self) -> Option<Instant> {
+        self.in_doubt_since
     }
 
     /// Ends the doubt: the answer to a later sending has shown what became of the earlier ones.
     pub(super) fn settle(&mut self) {
-        self.in_doubt = false;
+        self.in_doubt_since = None;
     }
 
     /// Decides about a failed sending of a request about `name`, a lock or a synchronizer.
     pub(super) fn again(&mut self, name: &Arc<str>, error: CallError) -> Result<Again, Error> {
         match error {
-            CallError::Unanswered { reason } => {
-                self.in_doubt = true;
+            CallError::Unanswered { reason, sent } => {
+                self.in_doubt_since.get_or_insert(sent);
                 Ok(Again {
                     reason,
                     was_refused: false,
@@ -107,8 +114,6 @@ pub(super) fn refusal_error(name: &Arc<str>, refusal: Refusal) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use tokio::time::Instant;
-
     use super::*;
 
     #[tokio::test(start_paused = true)]
@@ -125,13 +130,20 @@ mod tests {
         );
         again.pause().await;
         assert_eq!(began.elapsed(), TRANSIENT_PAUSE);
-        let reason = "reset".into();
-        let again = retry
-            .again(&name, CallError::Unanswered { reason })
-            .unwrap();
+        let unanswered = |sent| CallError::Unanswered {
+            reason: "reset".into(),
+            sent,
+        };
+        let again = retry.again(&name, unanswered(began)).unwrap();
         again.pause().await;
         assert_eq!((again.refusal(), retry.is_in_doubt()), (None, true));
         assert_eq!(began.elapsed(), TRANSIENT_PAUSE, "it is sent again at once");
+        let _ = retry.again(&name, unanswered(Instant::now())).unwrap();
+        assert_eq!(
+            retry.in_doubt_since(),
+            Some(began),
+            "the first sending counts"
+        );
         retry.settle();
         assert!(!retry.is_in_doubt());
     }

@@ -50,7 +50,7 @@ mod url;
 use std::{pin::Pin, sync::Arc};
 
 use bytes::Bytes;
-use tokio::{runtime::Handle, sync::mpsc};
+use tokio::{runtime::Handle, sync::mpsc, time::Instant};
 use tokio_util::task::TaskTracker;
 
 #[cfg(feature = "test-util")]
@@ -175,7 +175,11 @@ pub(crate) type Events = mpsc::UnboundedReceiver<Event>;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum CallError {
     /// The connection broke. The server may have run the call, but will not run it later.
-    Unanswered { reason: Arc<str> },
+    Unanswered {
+        reason: Arc<str>,
+        /// The time before the call was handed to its connection.
+        sent: Instant,
+    },
     /// The server refused the whole call.
     Refused(Refusal),
     /// The client was closed.

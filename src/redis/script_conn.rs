@@ -6,7 +6,10 @@ mod traffic;
 
 use std::sync::Arc;
 
-use tokio::sync::{mpsc, watch};
+use tokio::{
+    sync::{mpsc, watch},
+    time::Instant,
+};
 use tokio_util::sync::CancellationToken;
 
 use super::{CallError, Event, Tasks, attempts::Trouble, conn::Conn, connector::Connector, frame};
@@ -99,13 +102,14 @@ impl ScriptConn {
     /// Pings the server once there is a connection.
     pub(super) async fn ping(&self) -> Result<(), CallError> {
         let conn = self.ready().await?;
+        let sent = Instant::now();
         match conn.send("PING", Vec::new()).await {
             Ok(answer) => match frame::error(&answer).map(Refusal::from_message) {
                 Some(refusal @ Refusal::Transient { .. }) => Err(CallError::Refused(refusal)),
                 // A refusal for lack of the right is an answer too.
                 _ => Ok(()),
             },
-            Err(reason) => Err(CallError::Unanswered { reason }),
+            Err(reason) => Err(CallError::Unanswered { reason, sent }),
         }
     }
 

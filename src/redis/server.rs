@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use tokio::sync::mpsc;
+use tokio::{sync::mpsc, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -117,12 +117,13 @@ impl ScriptConns {
     ) -> Result<Vec<Answered>, CallError> {
         let count = operations.len();
         let conn = self.script_conn.ready().await?;
+        let sent = Instant::now();
         if let Some(durable) = self.waiting(durability) {
             let answered = durable.run(script, operations).await;
             return match answered {
                 Ok(answered) => answered.answers(count),
                 Err(_) if self.closed.is_cancelled() => Err(CallError::Closed),
-                Err(reason) => Err(CallError::Unanswered { reason }),
+                Err(reason) => Err(CallError::Unanswered { reason, sent }),
             };
         }
         match conn.run(script, Publishing::Classic, &operations).await {
@@ -136,7 +137,7 @@ impl ScriptConns {
             }
             Err(reason) => {
                 self.script_conn.replaced(&conn).await?;
-                Err(CallError::Unanswered { reason })
+                Err(CallError::Unanswered { reason, sent })
             }
         }
     }

@@ -44,6 +44,7 @@ struct Operation {
     engine: Arc<Engine>,
     spec: Arc<SyncSpec>,
     request: Request,
+    sendings: Sendings,
     /// Whether it releases permits. If the runtime's end takes its connection, nothing else would
     /// release them.
     gives_back: bool,
@@ -60,10 +61,12 @@ impl Operation {
         request: impl FnOnce(&Attempt) -> Request,
     ) -> Self {
         let ongoing = engine.synchronizers.attempts.begin();
+        let longest_doubt = engine.synchronizers.attempts.longest_doubt();
         Self {
             engine: engine.clone(),
             spec: spec.clone(),
             request: request(&ongoing.attempt),
+            sendings: Sendings::new(Some(longest_doubt)),
             gives_back: false,
             caller: Weak::new(),
             is_over: false,
@@ -71,14 +74,19 @@ impl Operation {
         }
     }
 
-    fn giving_back(mut self) -> Self {
+    fn giving_back(mut self, what: GivenBack) -> Self {
         self.gives_back = true;
+        if let GivenBack::Ids = what {
+            self.sendings.longest_doubt = None;
+        }
         self
     }
 
     async fn run(mut self) -> Result<Outcome, Error> {
         let (engine, spec) = (&self.engine, &self.spec);
-        let answered = engine.until_answered_or_given_up(spec, &self.request).await;
+        let sendings = &mut self.sendings;
+        let answered = engine.until_answered_or_given_up(spec, &self.request, sendings);
+        let answered = answered.await;
         // The runtime may be ending, and the connection may have ended before this task. The drop
         // then adds a final request.
         self.is_over = !self.gives_back || answered != Err(Error::Closed);
@@ -98,40 +106,62 @@ impl Operation {
 
 impl Drop for Operation {
     fn drop(&mut self) {
-        if !self.is_over && !self.engine.add_final_request(self.request.clone()) {
+        if self.is_over {
+            return;
+        }
+        if self.sendings.may_be_forgotten() {
+            let error = self.engine.no_answer(&self.spec, FORGOTTEN);
+            self.engine.log_unreleased(&self.spec, &error);
+        } else if !self.engine.add_final_request(self.request.clone()) {
             self.engine.log_unreleased(&self.spec, &Error::Closed);
         }
     }
 }
 
-/// The time since which a request without an answer may have been executed. The server knows the attempt for longer than
-/// the `longest` doubt: a repetition after that would be executed again.
-struct Doubt {
-    longest: Option<Duration>,
-    since: Option<Instant>,
+/// What a release of permits names.
+pub(super) enum GivenBack {
+    /// A number: a repetition that the server does not recognise would add it again.
+    Number,
+    /// Ids: a repetition finds them gone.
+    Ids,
 }
 
-impl Doubt {
-    fn new(longest: Option<Duration>) -> Self {
+/// The sendings of a request. The server knows an attempt for longer than the `longest_doubt`: a
+/// repetition after that would be executed again. `None` for a request that may be.
+pub(super) struct Sendings {
+    retry: Retry,
+    longest_doubt: Option<Duration>,
+    /// When the first sending began. It may have waited for a batch since then.
+    begun: Option<Instant>,
+}
+
+impl Sendings {
+    fn new(longest_doubt: Option<Duration>) -> Self {
         Self {
-            longest,
-            since: None,
+            retry: Retry::default(),
+            longest_doubt,
+            begun: None,
         }
     }
 
-    fn until(&self) -> Option<Instant> {
-        Some(self.since? + self.longest?)
+    /// The end of the time for repetitions. `None` if no sending is in doubt.
+    fn repeated_until(&self) -> Option<Instant> {
+        Some(self.retry.in_doubt_since()? + self.longest_doubt?)
     }
 
-    fn is_over(&self) -> bool {
-        self.until().is_some_and(|until| until <= Instant::now())
-    }
-
-    async fn over(&self) {
-        match self.until() {
+    async fn not_repeated_any_more(&self) {
+        match self.repeated_until() {
             Some(until) => timers::sleep_until(until).await,
             None => std::future::pending().await,
         }
+    }
+
+    /// Whether the server may have forgotten that it executed the request, for all that this client
+    /// knows without the answer that it waits for.
+    fn may_be_forgotten(&self) -> bool {
+        let since = self.retry.in_doubt_since().or(self.begun);
+        let longest = since.zip(self.longest_doubt);
+        longest.is_some_and(|(since, longest)| since.elapsed() >= longest)
     }
 }
 
@@ -151,9 +181,10 @@ impl Engine {
     pub(super) async fn run_release_of_permits(
         self: &Arc<Self>,
         spec: &Arc<SyncSpec>,
+        what: GivenBack,
         request: impl FnOnce(&Attempt) -> Request,
     ) -> Result<Option<Detail>, Error> {
-        self.run_detached(spec, request, Operation::giving_back)
+        self.run_detached(spec, request, |operation| operation.giving_back(what))
             .await
     }
 
@@ -199,9 +230,10 @@ impl Engine {
     pub(super) fn give_back_permits(
         self: &Arc<Self>,
         spec: &Arc<SyncSpec>,
+        what: GivenBack,
         request: impl FnOnce(&Attempt) -> Request,
     ) {
-        let released = Operation::new(self, spec, request).giving_back().run();
+        let released = Operation::new(self, spec, request).giving_back(what).run();
         // If there is no release task any more, the drop of the operation adds a final request.
         let _: bool = self.jobs.push(async move { drop(released.await) });
     }
@@ -212,9 +244,10 @@ impl Engine {
     pub(super) async fn give_back_permits_now(
         self: &Arc<Self>,
         spec: &Arc<SyncSpec>,
+        what: GivenBack,
         request: impl FnOnce(&Attempt) -> Request,
     ) {
-        let released = Operation::new(self, spec, request).giving_back().run();
+        let released = Operation::new(self, spec, request).giving_back(what).run();
         let until = Instant::now() + self.config.command_wait;
         drop(DetachOnDrop::always(self, until, released).await);
     }
@@ -263,30 +296,26 @@ impl Engine {
         caller: Option<&Caller>,
         longest_doubt: Option<Duration>,
     ) -> Result<Answer, Error> {
-        let mut retry = Retry::default();
-        let mut doubt = Doubt::new(longest_doubt);
+        let mut sendings = Sendings::new(longest_doubt);
         loop {
-            let caller_before = caller.filter(|_| !retry.is_in_doubt());
-            let sending = self.send_when_ready(spec, &request, caller_before, &doubt);
-            let (sent, answer) = sending.await.inspect_err(|error| {
+            let caller_before = caller.filter(|_| !sendings.retry.is_in_doubt());
+            let sending = self.send_when_ready(spec, &request, caller_before, &mut sendings);
+            let answer = sending.await.inspect_err(|error| {
                 // Permits of an attempt in doubt may be acquired, and no caller releases them.
-                if doubt.until().is_some() {
+                if sendings.repeated_until().is_some() {
                     self.log_unreleased(spec, error);
                 }
             })?;
             match answer {
-                Ok(outcome) => {
-                    let sent = doubt.since.unwrap_or(sent);
+                Ok(Answer { outcome, sent }) => {
+                    let sent = sendings.retry.in_doubt_since().unwrap_or(sent);
                     return Ok(Answer { outcome, sent });
                 }
                 Err(error) => {
-                    let again = retry.again(&spec.name, error)?;
+                    let again = sendings.retry.again(&spec.name, error)?;
                     caller
                         .into_iter()
                         .for_each(|caller| caller.set_reason(&again.reason));
-                    if retry.is_in_doubt() {
-                        doubt.since.get_or_insert(sent);
-                    }
                     again.pause().await;
                 }
             }
@@ -300,15 +329,13 @@ impl Engine {
         &self,
         spec: &SyncSpec,
         request: &Request,
+        sendings: &mut Sendings,
     ) -> Result<Outcome, Error> {
-        let mut doubt = Doubt::new(Some(self.synchronizers.attempts.longest_doubt()));
         let mut full_since = None;
-        let mut retry = Retry::default();
         loop {
-            let sending = self.send_when_ready(spec, request, None, &doubt);
-            let (sent, answer) = sending.await?;
-            match answer {
-                Ok(outcome) => return Ok(outcome),
+            let sending = self.send_when_ready(spec, request, None, sendings);
+            match sending.await? {
+                Ok(answer) => return Ok(answer.outcome),
                 Err(CallError::Refused(Refusal::Failed { message })) if message.contains("OOM") => {
                     let since = *full_since.get_or_insert_with(Instant::now);
                     if since.elapsed() >= self.config.outage_wait {
@@ -317,25 +344,21 @@ impl Engine {
                     timers::sleep(TRANSIENT_PAUSE).await;
                 }
                 Err(error) => {
-                    let again = retry.again(&spec.name, error)?;
-                    if retry.is_in_doubt() {
-                        doubt.since.get_or_insert(sent);
-                    }
+                    let again = sendings.retry.again(&spec.name, error)?;
                     again.pause().await;
                 }
             }
         }
     }
 
-    /// Sends a request once there is a connection, unless the caller has gone before. Returns the
-    /// time before the sending, and the answer.
+    /// Sends a request once there is a connection, unless the caller has gone before.
     async fn send_when_ready(
         &self,
         spec: &SyncSpec,
         request: &Request,
         caller: Option<&Caller>,
-        doubt: &Doubt,
-    ) -> Result<(Instant, Result<Outcome, CallError>), Error> {
+        sendings: &mut Sendings,
+    ) -> Result<Result<Answer, CallError>, Error> {
         let redis = self.batcher.redis();
         let slot = redis.slot(&spec.key);
         if !redis.is_ready(slot, Durability::Local) {
@@ -348,24 +371,38 @@ impl Engine {
             tokio::select! {
                 () = redis.ready(slot, Durability::Local) => {}
                 () = gone => {}
-                () = doubt.over() => return Err(self.no_answer(spec, FORGOTTEN)),
+                () = sendings.not_repeated_any_more() => {
+                    return Err(self.no_answer(spec, FORGOTTEN));
+                }
                 () = self.ended.cancelled() => return Err(Error::Closed),
             }
         }
         if caller.is_some_and(Caller::is_gone) {
             return Err(self.no_answer(spec, NO_ANSWER));
         }
-        // The next connection reports that a call is unanswered, however late that is.
-        if doubt.is_over() {
-            return Err(self.no_answer(spec, FORGOTTEN));
-        }
         let sent = Instant::now();
-        let answer = self.batcher.run(request.clone(), Durability::Local).await;
-        let answer = answer.and_then(|answered| {
-            let outcome = answered.reply.outcome();
-            outcome.map_err(CallError::Refused)
-        });
-        Ok((sent, answer))
+        sendings.begun.get_or_insert(sent);
+        let answer = match sendings.repeated_until() {
+            None => self.batcher.run(request.clone(), Durability::Local).await,
+            // Not in a batch: the end of this future recalls a call that waits for a connection.
+            Some(_) => {
+                let repeated = self
+                    .batcher
+                    .run_batch(vec![request.clone()], Durability::Local);
+                tokio::select! {
+                    biased;
+                    // The next connection reports that a call is unanswered, however late that is.
+                    () = sendings.not_repeated_any_more() => {
+                        return Err(self.no_answer(spec, FORGOTTEN));
+                    }
+                    mut answers = repeated => answers.pop().unwrap_or(Err(CallError::Closed)),
+                }
+            }
+        };
+        Ok(answer.and_then(|answered| {
+            let outcome = answered.reply.outcome().map_err(CallError::Refused)?;
+            Ok(Answer { outcome, sent })
+        }))
     }
 
     pub(super) fn no_answer(&self, spec: &SyncSpec, reason: impl Into<String>) -> Error {
@@ -378,5 +415,24 @@ impl Engine {
 pub(super) fn unexpected_answer(outcome: Outcome) -> Error {
     Error::Redis {
         message: format!("the script returned an unknown reply: {outcome:?}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// At the runtime's end, the client may not know that the sending it waits for was executed.
+    #[tokio::test(start_paused = true)]
+    async fn sending_without_an_answer_may_be_forgotten_after_the_longest_doubt() {
+        let doubt = Duration::from_secs(60);
+        let [mut sendings, mut of_ids] = [Some(doubt), None].map(Sendings::new);
+        timers::sleep(doubt).await;
+        assert!(!sendings.may_be_forgotten(), "nothing was sent");
+        let now = Instant::now();
+        (sendings.begun, of_ids.begun) = (Some(now), Some(now));
+        assert!(!sendings.may_be_forgotten());
+        timers::sleep(doubt).await;
+        assert!(sendings.may_be_forgotten() && !of_ids.may_be_forgotten());
     }
 }

@@ -21,7 +21,7 @@ use super::{
         hold_set::validity, loss::elsewhere, request::Deadline, runtime,
     },
     attempts,
-    operation::unexpected_answer,
+    operation::{GivenBack, unexpected_answer},
     waiters::{Remaining, Wanted},
     waiting::AttemptOutcome,
 };
@@ -286,7 +286,9 @@ impl ExpirablePermitGuard {
         self.end();
         let Permit { spec, id, .. } = &*self.permit;
         let release = |attempt: &Attempt| permit::release(spec, &[*id], attempt);
-        self.engine.give_back_permits_now(spec, release).await;
+        self.engine
+            .give_back_permits_now(spec, GivenBack::Ids, release)
+            .await;
     }
 }
 
@@ -296,7 +298,7 @@ impl Drop for ExpirablePermitGuard {
             self.end();
             let Permit { spec, id, .. } = &*self.permit;
             let release = |attempt: &Attempt| permit::release(spec, &[*id], attempt);
-            self.engine.give_back_permits(spec, release);
+            self.engine.give_back_permits(spec, GivenBack::Ids, release);
         }
     }
 }
@@ -401,8 +403,8 @@ impl Engine {
         spec: &Arc<SyncSpec>,
         ids: &[Id],
     ) -> Result<bool, Error> {
-        let released =
-            self.run_release_of_permits(spec, |attempt| permit::release(spec, ids, attempt));
+        let release = |attempt: &Attempt| permit::release(spec, ids, attempt);
+        let released = self.run_release_of_permits(spec, GivenBack::Ids, release);
         Ok(released.await?.is_some())
     }
 

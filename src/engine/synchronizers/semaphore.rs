@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use super::{
     super::{Engine, detach::Caller, request::Deadline, runtime},
-    operation::unexpected_answer,
+    operation::{GivenBack, unexpected_answer},
     waiters::{Remaining, Waiters, Wanted},
     waiting::AttemptOutcome,
 };
@@ -80,7 +80,7 @@ impl PermitGuard {
             let release =
                 |attempt: &Attempt| semaphore::release(&self.spec, permits.into(), attempt);
             (self.engine)
-                .give_back_permits_now(&self.spec, release)
+                .give_back_permits_now(&self.spec, GivenBack::Number, release)
                 .await;
         }
     }
@@ -93,7 +93,8 @@ impl Drop for PermitGuard {
             return;
         }
         let release = |attempt: &Attempt| semaphore::release(&self.spec, permits.into(), attempt);
-        self.engine.give_back_permits(&self.spec, release);
+        self.engine
+            .give_back_permits(&self.spec, GivenBack::Number, release);
     }
 }
 
@@ -160,6 +161,7 @@ impl Engine {
         permits: i64,
     ) -> Result<(), Error> {
         let release = |attempt: &Attempt| semaphore::release(spec, permits, attempt);
-        self.run_release_of_permits(spec, release).await.map(drop)
+        let released = self.run_release_of_permits(spec, GivenBack::Number, release);
+        released.await.map(drop)
     }
 }

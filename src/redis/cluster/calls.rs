@@ -2,6 +2,8 @@
 
 use std::{pin::pin, sync::Arc};
 
+use tokio::time::Instant;
+
 use super::{
     redirection::Redirection,
     topology::{Node, Topology},
@@ -82,6 +84,7 @@ impl Topology {
         durability: Durability,
     ) -> Result<(Address, Answered<Frame>), CallError> {
         let (node, conn) = self.ready(slot).await?;
+        let sent = Instant::now();
         let running = async {
             if let Some(durable) = self.waiting(slot, &node, durability) {
                 let mut answered = pin!(durable.run(script, operations.clone()));
@@ -112,7 +115,7 @@ impl Topology {
         match answer {
             Ok(answered) => Ok((node.announced.clone(), answered)),
             Err(_) if self.closed.is_cancelled() => Err(CallError::Closed),
-            Err(reason) => Err(CallError::Unanswered { reason }),
+            Err(reason) => Err(CallError::Unanswered { reason, sent }),
         }
     }
 

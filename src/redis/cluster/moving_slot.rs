@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use futures_util::future::join_all;
+use tokio::time::Instant;
 
 use super::{redirection::Redirection, seeds::ANSWER_WAIT, topology::Topology};
 use crate::{
@@ -51,6 +52,7 @@ impl Topology {
         let text = script.text_arriving(self.publishing);
         let (key, rest) = script.arriving(operations);
         let parts = [text, decimal(1), key].into_iter().chain(rest);
+        let sent = Instant::now();
         let (_asked, answer) = tokio::join!(
             biased;
             conn.send("ASKING", Vec::new()),
@@ -71,7 +73,7 @@ impl Topology {
             Ok(answered) => Ok((address, answered)),
             Err(reason) => {
                 let _ = timeout(ANSWER_WAIT, asking.script_conn.replaced(&conn)).await;
-                Err(CallError::Unanswered { reason })
+                Err(CallError::Unanswered { reason, sent })
             }
         }
     }

@@ -1,5 +1,6 @@
 //! Semaphores and latches.
 
+mod doubts;
 mod histories;
 mod redisson;
 mod renewed_permits;

@@ -1,5 +1,7 @@
 //! The synchronizers of a client that behaves like Redisson: the effects of its scripts, its messages and its waits, by
-//! docs/semaphore.md, docs/permit-expirable-semaphore.md and docs/count-down-latch.md. It polls nothing: its waiters depend on messages.
+//! docs/semaphore.md, docs/permit-expirable-semaphore.md and docs/count-down-latch.md. It polls nothing: only a message ends
+//! its waits for permits and openings, but those for permits that end, which the nearest end ends too. Unlike Redisson, it takes the time
+//! of the server.
 
 use std::time::Duration;
 
