@@ -1,7 +1,7 @@
 //! Locks for code without async: rayon, diesel, `spawn_blocking`, a plain `main`. Needs the feature `blocking`.
 //!
 //! The types have the names and the methods of the asynchronous ones; each call blocks its thread until it is done.
-//! `Election::lead` is missing: a thread cannot be stopped from outside.
+//! `Election::lead` is missing, because a thread cannot be stopped from outside, and so is `LockClient::closed`.
 //! [`LockClientBuilder::build_blocking`](crate::LockClientBuilder::build_blocking) builds a client.
 //!
 //! - **The owner is the OS thread**, as in Java: nested calls in one thread re-enter, threads exclude each other. Work that

@@ -564,7 +564,10 @@ impl LockClient {
         self.engine.is_closed()
     }
 
-    /// Completes when the client is shut down: for tasks that end with it.
+    /// Completes when a shutdown of the client begins, or when its runtime ends: for tasks that end with it.
+    ///
+    /// A clone that waits here keeps the client open: the drop of all other clones does not complete it. Releases that are under way
+    /// go on until [`shutdown`](Self::shutdown) returns, so a program should await that call before it exits.
     ///
     /// # Cancel safety
     ///

@@ -108,7 +108,7 @@ impl<K: Kind> Guard<K> {
     ///
     /// # Redisson
     ///
-    /// `getName()`.
+    /// `getName()`, which leaves out what a name mapper adds.
     #[doc(alias = "getName")]
     pub fn name(&self) -> &str {
         self.hold.tenure().name()

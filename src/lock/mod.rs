@@ -338,7 +338,7 @@ impl<K: Kind> Lock<K> {
     ///
     /// # Redisson
     ///
-    /// `getName()`.
+    /// `getName()`, which leaves out what a name mapper adds.
     #[doc(alias = "getName")]
     pub fn name(&self) -> &str {
         match &self.subject {

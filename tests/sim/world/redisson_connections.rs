@@ -61,13 +61,8 @@ impl Connections {
 
     /// Waits for a message that `wakes` a waiter, until `until` at most.
     pub async fn next_message(&mut self, until: Instant, wakes: impl Fn(i64) -> bool) {
-        let message = async {
-            while let Some(number) = self.received.recv().await {
-                if wakes(number) {
-                    break;
-                }
-            }
-        };
+        let message =
+            async { while !wakes(self.received.recv().await.expect("the listener runs")) {} };
         let _ = timeout_at(until, message).await;
     }
 }
