@@ -70,12 +70,13 @@ export INTEROP TEST_THREADS
 JAVA := $(if $(filter skip,$(INTEROP)),,java)
 WITH_VALKEY := $(if $(filter skip,$(VALKEY)),,valkey)
 
-# In a recipe of more than that: `make -n` runs each line that names $(MAKE).
+# A recipe line that starts other programs too names this: `make -n` runs each line that names $(MAKE).
 SUBMAKE := $(MAKE) --no-print-directory
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo test test-loaded test-all lint lint-text lint-examples lint-rest unit it valkey interop without-features doc programs bench-peers \
+.PHONY: help setup demo test test-loaded test-all lint lint-text lint-examples lint-rest unit it valkey interop \
+	without-features doc programs bench-peers \
 	output bench-compare bench-shares bench-check bench-gauges bench-permits soak peers interop-all servers topologies failovers \
 	package msrv minimal-versions api deny typos semver \
 	models simulate simulate-mutants differential run-interop run-interop-all run-topologies run-failovers
@@ -125,7 +126,7 @@ test: ## What every change must pass, in minutes: lints, docs, and a test of eve
 	$(CARGO) test --quiet $(PACKAGES) --bin rlock
 	tools/run-tests.sh tool "on redis-server"
 	$(CARGO) test --quiet $(DOCUMENTED) --doc
-	@: These tests wait for a third of their time, which is enough for the documentation.; \
+	@: These tests leave a fifth of both cores idle, and the documentation uses it.; \
 	nice $(SUBMAKE) doc lint-examples >target/doc.log 2>&1 & doc=$$!; \
 	set -x; $(RUN) --threads 24 it "on redis-server" $(SKIPPED_ON_REDIS:%=--skip %); passed=$$?; \
 	wait $$doc || { cat target/doc.log; exit 1; }; exit $$passed
@@ -143,7 +144,8 @@ test: ## What every change must pass, in minutes: lints, docs, and a test of eve
 	@echo "make test: passed"
 
 test-loaded: ## `make test` ROUNDS times beside two busy loops, with the time of each; stops at the first failure
-	@sh -c 'while :; do :; done' & one=$$!; sh -c 'while :; do :; done' & other=$$!; trap "kill $$one $$other" EXIT; trap "exit 1" INT TERM; \
+	@sh -c 'while :; do :; done' & one=$$!; sh -c 'while :; do :; done' & other=$$!; \
+	trap "kill $$one $$other" EXIT; trap "exit 1" INT TERM; \
 	mkdir -p target; \
 	for round in $$(seq $(ROUNDS)); do \
 		start=$$(date +%s); \

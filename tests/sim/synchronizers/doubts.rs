@@ -94,11 +94,16 @@ async fn attempt_is_known_however_short_the_outages_of_other_clients_are() {
     assert_eq!(pool.available_permits().await, Ok(2), "released twice");
 }
 
-/// A semaphore of a client whose attempts the server knows for a second. The scripts are loaded.
+/// The server knows the attempts of such a client for a second.
+fn forgotten_soon() -> Config {
+    Config::default().with_outage_wait(Duration::from_millis(300))
+}
+
+/// A semaphore of a client whose attempts are forgotten soon. The scripts are loaded.
 async fn forgetful(permits: u32) -> (InMemoryRedis, Network, Semaphore) {
     let (server, network) = (InMemoryRedis::new(), Network::default());
-    let config = Config::default().with_outage_wait(Duration::from_millis(300));
-    let pool = server.client_with(config).await.unwrap().semaphore("pool");
+    let client = server.client_with(forgotten_soon()).await.unwrap();
+    let pool = client.semaphore("pool");
     pool.try_set_permits(permits).await.unwrap();
     pool.acquire().await.unwrap().release().await.unwrap();
     server.set_faults(network.clone());
@@ -224,12 +229,12 @@ async fn queued_repetitions_are_not_sent_once_the_server_has_forgotten_the_attem
 /// A repetition finds the id gone, so the release is repeated for as long as the outage lasts.
 #[tokio::test(start_paused = true)]
 async fn release_of_an_id_is_repeated_after_a_long_outage() {
-    let (server, network, _) = forgetful(3).await;
-    let config = Config::default().with_outage_wait(Duration::from_millis(300));
-    let client = server.client_with(config).await.unwrap();
+    let (server, network) = (InMemoryRedis::new(), Network::default());
+    let client = server.client_with(forgotten_soon()).await.unwrap();
     let pool = client.permit_expirable_semaphore("ends");
     pool.try_set_permits(1).await.unwrap();
     let permit = pool.acquire(LONG).await.unwrap();
+    server.set_faults(network.clone());
     network.0.connecting.store(1_500, Relaxed);
     network.0.loses_script.store(true, Relaxed);
     drop(permit);
