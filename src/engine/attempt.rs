@@ -129,6 +129,10 @@ impl Attempt {
         if self.engine.is_closed() {
             return Err(Error::Closed);
         }
+        // Before the operation lock, which the tenure of another owner may use.
+        if let Some(other) = self.held_by_other(entry) {
+            return self.busy_behind(&other);
+        }
         let _op_lock = entry.take_op_lock().await;
         let spec = &self.request.spec;
         self.engine.release_all_dropped(spec, entry).await;
@@ -150,6 +154,11 @@ impl Attempt {
         entry: &OwnerEntryRef,
         retry: &mut Retry,
     ) -> Result<Option<Ended>, Error> {
+        // Before the wait for a connection, in which a future that is not polled would keep the
+        // operation lock from the other owner.
+        if let Some(other) = self.held_by_other(entry) {
+            return self.busy_behind(&other).map(Some);
+        }
         if !self.can_be_sent(retry.is_in_doubt()).await? {
             return Ok(Some(unanswered()));
         }
@@ -235,6 +244,15 @@ impl Attempt {
             return Err(Error::Closed);
         }
         Ok(!self.caller.is_gone())
+    }
+
+    /// The tenure of another owner that keeps this one from asking.
+    fn held_by_other(&self, entry: &OwnerEntryRef) -> Option<Arc<Tenure>> {
+        let local = self.local.as_ref()?;
+        match (self.engine).standing(Some(local), entry, &self.request) {
+            Standing::HeldByOther(other) => Some(other),
+            _ => None,
+        }
     }
 
     /// Returns a refusal without a request: another owner of this client has the lock.
@@ -333,12 +351,6 @@ impl Attempt {
         acknowledged: Option<u32>,
     ) -> Option<HoldGuard> {
         let (engine, request) = (&self.engine, &self.request);
-        if let Some(ended) = &tenure
-            && ended.lost_reason(Instant::now()) == Some(LostReason::Expired)
-        {
-            // The watchdog may not have noticed yet.
-            engine.lose(ended, LostReason::Expired);
-        }
         let readers = || engine.owners.readers(&request.spec.name);
         let readers = engine.may_share(request).then(readers);
         let grant = Grant {

@@ -19,6 +19,7 @@ use std::{
     task::{Context, Poll},
 };
 
+use futures_util::{FutureExt, poll};
 use pin_project_lite::pin_project;
 use tokio::{
     sync::{Notify, oneshot},
@@ -149,12 +150,30 @@ impl Engine {
     /// takes is dropped.
     pub(super) async fn run_as_task<T: Send + 'static>(
         self: &Arc<Self>,
-        future: impl Future<Output = Result<T, Error>> + Send + 'static,
+        mut future: Pin<Box<impl Future<Output = Result<T, Error>> + Send + 'static>>,
     ) -> Result<T, Error> {
+        // Its first poll takes or awaits the operation lock, so the owner's next operation follows.
+        if let Poll::Ready(result) = poll!(&mut future) {
+            return result;
+        }
         let (done, result) = oneshot::channel();
         let task = async move { drop(done.send(future.await)) };
         self.tasks.spawn_on(task, self.runtime());
         result.await.unwrap_or(Err(Error::Closed))
+    }
+
+    /// Runs `future` as a task if its field `is_lent`, or else in its caller's future.
+    ///
+    /// Not an `async fn`: its future would store `future` twice.
+    pub(super) fn run_as_task_if<T: Send + 'static>(
+        self: &Arc<Self>,
+        is_lent: bool,
+        future: impl Future<Output = Result<T, Error>> + Send + 'static,
+    ) -> impl Future<Output = Result<T, Error>> {
+        match is_lent {
+            true => self.run_as_task(Box::pin(future)).left_future(),
+            false => future.right_future(),
+        }
     }
 }
 

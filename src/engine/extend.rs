@@ -47,6 +47,19 @@ impl Engine {
         then: Then,
     ) -> Result<(), Error> {
         runtime::check()?;
+        let is_lent = tenure.is_lent();
+        let engine = self.clone();
+        let extending = engine.extend_with_op_lock(tenure, id, lease, then);
+        self.run_as_task_if(is_lent, extending).await
+    }
+
+    async fn extend_with_op_lock(
+        self: Arc<Self>,
+        tenure: Arc<Tenure>,
+        id: HoldId,
+        lease: Lease,
+        then: Then,
+    ) -> Result<(), Error> {
         let _op_lock = tenure.entry().take_op_lock().await;
         let sent = Instant::now();
         if let Some(reason) = tenure.lost_reason(sent) {

@@ -320,7 +320,10 @@ impl Tenure {
     /// Whether it has holds of an owner other than that of its field.
     pub(super) fn is_lent(&self) -> bool {
         let own = self.entry.key().1.owner();
-        self.is_reading() && self.hold_set().owners().iter().any(|owner| *owner != own)
+        match self.is_reading() {
+            true => self.hold_set().owners().iter().any(|owner| *owner != own),
+            false => self.is_lent_to(self.owner),
+        }
     }
 
     /// Whether its field belongs to an owner other than `owner`.
