@@ -10,10 +10,16 @@
 --   DONE    released; if holds remain, perhaps by an earlier sending
 --   ABSENT  the owner has no such hold, or an earlier sending released its last one  detail: 0
 
+-- Another program's data in place of the queue or of the places must not keep a hold: it counts as none.
+local function head_of(queue)
+  local head = redis.pcall('LINDEX', queue, 0)
+  return type(head) == 'string' and head
+end
+
 local function first_in_queue(queue, places, owner, place)
   local now
   for _ = 1, 1000 do
-    local head = call('LINDEX', queue, 0)
+    local head = head_of(queue)
     if not head then
       return head
     end
@@ -21,7 +27,7 @@ local function first_in_queue(queue, places, owner, place)
       local time = call('TIME')
       now = time[1] * 1000 + math.floor(time[2] / 1000)
     end
-    local score = tonumber(call('ZSCORE', places, head))
+    local score = tonumber(redis.pcall('ZSCORE', places, head))
     if score and score > now then
       return head
     end
@@ -34,7 +40,7 @@ local function first_in_queue(queue, places, owner, place)
     call('LPOP', queue)
     call('ZREM', places, head)
   end
-  return call('LINDEX', queue, 0)
+  return head_of(queue)
 end
 
 local keys, args = 3, 5
@@ -61,7 +67,7 @@ local function operation(k, owner, holds, lease, place, channel)
     return ABSENT, 0
   end
   if lease ~= '0' then
-    local head = call('LINDEX', queue, 0)
+    local head = head_of(queue)
     shorten(lock, lease, head and channel .. ':' .. head, '0')
   end
   if held > holds then

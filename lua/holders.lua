@@ -36,8 +36,10 @@ local function operation(k, base)
     if count and #lines < MOST_LISTED then
       local left = remaining
       local writes = string.sub(owner, -6) == ':write'
-      if base ~= '' and not writes and markers + count <= MOST_MARKERS then
-        left, markers = longest_of_holds(base, owner, count), markers + count
+      -- A negative count of another program has no markers.
+      local held = math.max(count, 0)
+      if base ~= '' and not writes and markers + held <= MOST_MARKERS then
+        left, markers = longest_of_holds(base, owner, held), markers + held
       end
       -- A line end in another program's field must not look like another holder.
       lines[#lines + 1] = left .. ' ' .. fields[i + 1] .. ' ' .. string.gsub(owner, '%c', '?')

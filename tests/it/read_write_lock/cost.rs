@@ -59,3 +59,19 @@ async fn a_release_costs_as_much_beside_many_readers_as_beside_a_few() {
     println!("{costs:?} us beside {READERS:?} readers");
     assert!(costs[2] <= 3.0 * costs[0], "{costs:?} us");
 }
+
+/// P-RW6: another program's fields may have any count. A negative one once let the next one pass the bound of the look-ups.
+#[tokio::test]
+async fn no_count_makes_the_list_of_holders_cost_much() {
+    let shelf = Shelf::new().await;
+    let (server, name) = (&shelf.witness.server, &shelf.name);
+    let counts = [
+        "HSET", name, "mode", "read", "a:1", "-1000000", "b:2", "1000000",
+    ];
+    let () = server.command(&counts).await;
+    let lock = shelf.lock(&shelf.witness.a_client().await);
+    server.reset_calls().await;
+    assert_eq!(lock.read().holders().await.unwrap().len(), 1);
+    let looks = server.calls().await["pttl"];
+    assert!(looks <= 10_000 + 10, "{looks}");
+}

@@ -99,6 +99,26 @@ async fn out_of_memory() {
     bed.is_free().await;
 }
 
+/// Another program overwrites the queue of a held lock, or the ends of its places. A release that failed
+/// would leave the lock to its lease.
+#[tokio::test]
+async fn bad_keys_beside_a_held_lock_do_not_keep_it() {
+    let bed = Bed::new().await;
+    let fair = Fair(&bed.admin);
+    for beside in [QUEUE, PLACES] {
+        assert_eq!(fair.acquire(C, 1, 0).await, Reply::Done);
+        assert_eq!(fair.acquire(C, 2, 0).await, Reply::Done);
+        assert!(matches!(fair.acquire(A, 1, 0).await, Reply::Busy(_)));
+        bed.ask::<()>(&["SET", beside, "x"]).await;
+        let before = bed.ask::<Vec<u8>>(&["DUMP", beside]).await;
+        assert_eq!(fair.release(C, 1).await, Reply::Done, "{beside}");
+        assert_eq!(fair.release(C, 0).await, Reply::Done, "{beside}");
+        assert!(!bed.ask::<bool>(&["EXISTS", LOCK]).await, "{beside}");
+        assert_eq!(bed.ask::<Vec<u8>>(&["DUMP", beside]).await, before);
+        bed.ask::<()>(&["DEL", QUEUE, PLACES]).await;
+    }
+}
+
 fn on(lock: &str, keys: &[&str], arguments: Vec<String>) -> Wide {
     let beside = keys.iter().map(|key| format!("{key}:{{{lock}}}"));
     Wide {
