@@ -65,6 +65,9 @@ struct Release<'a> {
     /// How many holds remain, and their lease.
     holds: u32,
     lease: Option<Lease>,
+    /// The end of the validity of the holds. A sending that began later may have found the lease
+    /// ended, and another owner in its place.
+    valid_until: Option<Instant>,
     permit: Option<SendPermit>,
     /// The tenure that ends, if other tasks wait for the lock.
     awaited_tenure: Option<&'a Arc<Tenure>>,
@@ -81,9 +84,17 @@ impl<'a> Release<'a> {
             entry,
             holds,
             lease,
+            valid_until: None,
             permit: None,
             awaited_tenure: None,
         }
+    }
+
+    /// Whether an unanswered sending may have released the last hold, although a later one finds
+    /// none.
+    fn may_be_done(&self, retry: &Retry) -> bool {
+        let is_in_time = |began| self.valid_until.is_none_or(|until| began < until);
+        self.holds == 0 && retry.in_doubt_since().is_some_and(is_in_time)
     }
 }
 
@@ -265,6 +276,7 @@ impl Engine {
         if release.holds == 0 {
             tenure.set_is_freeing();
         }
+        release.valid_until = Some(until);
         release.permit = permit;
         release.awaited_tenure = (release.holds == 0 && self.is_awaited(tenure)).then_some(tenure);
         let over = || unexpected_loss(tenure, until).is_some();
@@ -430,8 +442,7 @@ impl Engine {
                     None => self.send_once(&mut release).await,
                 };
                 let error = match release_presence(answer) {
-                    // An earlier sending may have released the hold: the lease had not ended then.
-                    Ok(Presence::Absent) if retry.is_in_doubt() && release.holds == 0 => {
+                    Ok(Presence::Absent) if release.may_be_done(&retry) => {
                         self.wakeups.end_hold(release.spec);
                         return Ok(Presence::Present);
                     }

@@ -64,3 +64,29 @@ async fn a_silent_connection_is_replaced() {
     );
     guard.unlock().await.unwrap();
 }
+
+/// The connection is down at the end of the lease, and the answer to the first sending of the release is lost. The release came too
+/// late to be what ended the hold.
+#[tokio::test(start_paused = true)]
+async fn release_that_was_first_sent_after_the_lease_reports_the_loss() {
+    let (server, network) = (InMemoryRedis::new(), Network::default());
+    server.set_faults(network.clone());
+    let client = polling_client(&server).await;
+    let lock = client
+        .reentrant_lock("a")
+        .with_lease(Duration::from_secs(1));
+    // Loads the scripts into the server.
+    lock.lock().await.unwrap().unlock().await.unwrap();
+    let guard = lock.lock().await.unwrap();
+    sleep(Duration::from_millis(800)).await;
+    server.stop();
+    sleep(Duration::from_millis(100)).await;
+    let unlocking = tokio::spawn(guard.unlock());
+    sleep(Duration::from_millis(300)).await;
+    network.lost.store(1, Relaxed);
+    assert_eq!(server.holders("a"), []);
+    server.start();
+    let unlocked = unlocking.await.unwrap();
+    assert!(matches!(unlocked, Err(Error::Lost { .. })), "{unlocked:?}");
+    assert_eq!(network.lost.load(Relaxed), 0, "a sending was lost");
+}
