@@ -22,7 +22,6 @@ use super::{
 };
 use crate::{
     durability::Durability,
-    error::LostReason,
     gauges::HolderGauge,
     owner::{Owner, OwnerId},
     sync::lock,
@@ -51,50 +50,33 @@ pub(super) struct Grant<'a> {
 }
 
 impl Grant<'_> {
-    /// The owner of the hold. Under a lent field, that is not the owner of the entry.
-    fn holder(&self, entry: &OwnerEntryRef) -> OwnerId {
-        OwnerId::new(entry.key().1.client(), self.owner)
-    }
-
-    /// Adds a hold to `tenure`. Returns `None` if that has expired, and an error if the grant
-    /// cannot be relied upon.
-    fn reenter(
-        &self,
-        tenure: Arc<Tenure>,
-        reader: Option<&OwnerEntryRef>,
-    ) -> Result<Option<Granted>, Option<Arc<Tenure>>> {
-        let now = Instant::now();
+    /// Adds a hold to `tenure`. Returns `None` if that is lost: the server has counted the new hold
+    /// together with the lost ones.
+    fn reenter(&self, tenure: Arc<Tenure>, reader: Option<&OwnerEntryRef>) -> Option<Granted> {
         let mut reading = reader.map(|reader| lock(&reader.reading));
         let current = reading.as_deref().and_then(Option::as_ref);
+        let is_beside =
+            |current: &Reading| current.is_beside(Some(&tenure), self.owner, Instant::now());
         // The owner has joined another tenure meanwhile. Its next attempt re-enters that one.
-        if current.is_some_and(|current| current.is_beside(Some(&tenure), self.owner, now)) {
-            return Err(None);
+        if current.is_some_and(is_beside) {
+            return None;
         }
         let mut hold_set = tenure.hold_set();
-        // An expired tenure stays lost: its holders may have been notified already.
-        if hold_set.lost_reason(now).is_none() {
-            let id = hold_set.grant(self.owner, self.sent, self.lease, self.watched);
-            hold_set.seen_at = now;
-            // Set while the holds are locked, so that a later loss finds it.
-            let old = (reader.zip(reading.as_deref_mut()))
-                .map(|(reader, reading)| tenure.attach_reader(reader, reading));
-            drop((hold_set, reading));
-            drop(old);
-            tenure.record_reentry(self.token, self.durability);
-            return Ok(Some((tenure, id, None)));
+        // Read while the holds are locked: a holder that has seen the loss saw it before. A lost
+        // tenure stays lost.
+        let now = Instant::now();
+        if hold_set.lost_reason(now).is_some() {
+            return None;
         }
-        let reason = hold_set.reported_loss;
-        // `Tenure::lose` takes both mutexes.
+        let id = hold_set.grant(self.owner, self.sent, self.lease, self.watched);
+        hold_set.seen_at = now;
+        // Set while the holds are locked, so that a later loss finds it.
+        let old = (reader.zip(reading.as_deref_mut()))
+            .map(|(reader, reading)| tenure.attach_reader(reader, reading));
         drop((hold_set, reading));
-        match reason {
-            None | Some(LostReason::Expired) => {
-                tenure.lose(LostReason::Expired);
-                Ok(None)
-            }
-            // The lock was forced open, or the client closed: a grant from before that is gone as
-            // well.
-            Some(_) => Err(None),
-        }
+        drop(old);
+        tenure.record_reentry(self.token, self.durability);
+        Some((tenure, id, None))
     }
 }
 
@@ -113,12 +95,11 @@ impl OwnerTable {
         tenure: Option<Arc<Tenure>>,
         grant: Grant<'_>,
     ) -> Result<Granted, Option<Arc<Tenure>>> {
-        let enter = || self.enter(&grant.spec.name, grant.holder(entry));
-        let reader = grant.local.is_none().then(enter);
-        if let Some(tenure) = tenure
-            && let Some(granted) = grant.reenter(tenure, reader.as_ref())?
-        {
-            return Ok(granted);
+        if let Some(tenure) = tenure {
+            // Under a lent field, the entry is not that of the owner.
+            let owner = OwnerId::new(entry.key().1.client(), grant.owner);
+            let reader = (grant.local.is_none()).then(|| self.enter(&grant.spec.name, owner));
+            return grant.reenter(tenure, reader.as_ref()).ok_or(None);
         }
         if Instant::now() >= validity(grant.sent, grant.lease) {
             return Err(None);
@@ -136,19 +117,18 @@ impl OwnerTable {
         grant: &Grant<'_>,
     ) -> Result<Granted, Option<Arc<Tenure>>> {
         let spec = grant.spec;
-        let reader = self.enter(&spec.name, grant.holder(entry));
         let is_writing = (spec.mode.beside())
             .and_then(|exclusive| self.tenure(spec, exclusive, entry.key().1))
             .is_some();
         // A writer's own read holds are not shared: no other owner reads beside a writer.
         let readers = grant.readers.filter(|_| !is_writing);
-        let mut reading = lock(&reader.reading);
+        let mut reading = lock(&entry.reading);
         let now = Instant::now();
         if (reading.as_ref()).is_some_and(|current| current.is_beside(None, grant.owner, now)) {
             return Err(None);
         }
         let (tenure, id) = self.begin(entry, grant, readers);
-        let read = tenure.attach_reader(&reader, &mut reading);
+        let read = tenure.attach_reader(entry, &mut reading);
         drop(reading);
         let sent = lock(&entry.under_field).replace(tenure.clone());
         drop((read, sent));
@@ -194,10 +174,16 @@ impl OwnerTable {
         if readers.is_some() {
             hold_set.open(grant.hand_off_until);
         }
-        let holder = grant.holder(entry);
         let durability = smallvec![grant.durability];
         let number = self.next_number();
-        let mut tenure = Tenure::new(entry, holder, grant.spec, hold_set, durability, number);
+        let mut tenure = Tenure::new(
+            entry,
+            entry.key().1,
+            grant.spec,
+            hold_set,
+            durability,
+            number,
+        );
         tenure.acknowledged = grant.acknowledged;
         tenure.fence = grant.token.map(OnceLock::from).unwrap_or_default();
         (tenure.local, tenure.readers) = (grant.local.cloned(), readers.cloned());

@@ -1,11 +1,11 @@
-use std::time::Duration;
+use std::{sync::LazyLock, time::Duration};
 
 use uuid::Uuid;
 
 use super::*;
 use crate::{
     engine::{AcquireOptions, Subject},
-    owner::Owner,
+    error::LostReason,
     wire::{HoldMode, sealed::Known},
 };
 
@@ -34,42 +34,35 @@ fn try_grant(
     tenure: Option<Arc<Tenure>>,
     sent: Instant,
 ) -> Result<Granted, Option<Arc<Tenure>>> {
-    try_grant_to(entry.key().1.owner(), owners, entry, tenure, sent)
-}
-
-fn try_grant_to(
-    owner: Owner,
-    owners: &OwnerTable,
-    entry: &OwnerEntryRef,
-    tenure: Option<Arc<Tenure>>,
-    sent: Instant,
-) -> Result<Granted, Option<Arc<Tenure>>> {
-    try_grant_of(&spec(), owner, owners, entry, tenure, sent)
-}
-
-fn try_grant_of(
-    spec: &Arc<LockSpec>,
-    owner: Owner,
-    owners: &OwnerTable,
-    entry: &OwnerEntryRef,
-    tenure: Option<Arc<Tenure>>,
-    sent: Instant,
-) -> Result<Granted, Option<Arc<Tenure>>> {
-    let local = owners.local(spec);
+    let (spec, local) = (spec(), owners.local(&spec()));
     let grant = Grant {
-        spec,
-        owner,
         local: local.as_ref(),
-        readers: None,
-        hand_off_until: Instant::now(),
         sent,
-        lease: &lease(),
+        ..grant_to(entry.key().1, &spec)
+    };
+    owners.grant(entry, tenure, grant)
+}
+
+/// A grant that was sent now. Its hand-off window is the next hour.
+fn grant_to(owner: OwnerId, spec: &Arc<LockSpec>) -> Grant<'_> {
+    static LEASE: LazyLock<Lease> = LazyLock::new(lease);
+    Grant {
+        spec,
+        owner: owner.owner(),
+        local: None,
+        readers: None,
+        hand_off_until: Instant::now() + Duration::from_secs(3_600),
+        sent: Instant::now(),
+        lease: &LEASE,
         watched: true,
         durability: Durability::default(),
         acknowledged: None,
         token: None,
-    };
-    owners.grant(entry, tenure, grant)
+    }
+}
+
+fn read_spec() -> Arc<LockSpec> {
+    Arc::new(crate::Read::PROTOCOL.spec("a".into(), &crate::Config::default()))
 }
 
 #[test]
@@ -120,45 +113,42 @@ fn a_token_is_cancelled_whether_made_before_or_after_the_loss() {
 }
 
 #[test]
-fn a_grant_under_a_lent_field_is_of_the_owner_that_asked() {
+fn a_grant_for_one_more_hold_of_a_lost_tenure_is_refused() {
     let owners = OwnerTable::default();
     let entry = owners.enter(&"a".into(), OwnerId::new(Uuid::nil(), Owner::new()));
     let (outer, _) = grant(&owners, &entry, None);
-    // The outer hold ends while the attempt for an inner one is on its way.
     outer.lose(LostReason::Expired);
-    let borrower = Owner::new();
-    let granted = try_grant_to(borrower, &owners, &entry, Some(outer), Instant::now());
-    let (inner, ..) = granted.unwrap_or_else(|_| panic!("nothing is in the way"));
-    let holder = inner.local().and_then(|local| local.current());
-    assert_eq!(holder.map(|(holder, _)| holder), Some(borrower));
+    let refused = try_grant(&owners, &entry, Some(outer), Instant::now());
+    assert!(matches!(refused, Err(None)));
+    assert!(owners.tenure_under_field(&spec(), &entry).is_none());
 }
 
-/// A nested read hold begins a tenure under the field of another reader, whose shared tenure has expired meanwhile.
+/// The owner of a lent field re-enters the tenure that other readers have under it.
 #[test]
 fn a_reader_that_leaves_a_lent_tenure_does_not_return_to_it() {
-    let spec = Arc::new(crate::Read::PROTOCOL.spec("a".into(), &crate::Config::default()));
-    let owners = OwnerTable::default();
+    let (spec, owners) = (read_spec(), OwnerTable::default());
     let [one, two] = [(); 2].map(|()| OwnerId::new(Uuid::nil(), Owner::new()));
-    let entry = owners.enter(&spec.name, one);
-    let grant_to = |owner: OwnerId, tenure| {
-        let granted = try_grant_of(
-            &spec,
-            owner.owner(),
-            &owners,
-            &entry,
-            tenure,
-            Instant::now(),
-        );
+    let (entry, readers) = (owners.enter(&spec.name, one), owners.readers(&spec.name));
+    let grant = |tenure| {
+        let grant = Grant {
+            readers: Some(&readers),
+            ..grant_to(one, &spec)
+        };
+        let granted = owners.grant(&entry, tenure, grant);
         let (tenure, id, _) = granted.unwrap_or_else(|_| panic!("nothing is in the way"));
         (tenure, id)
     };
-    let (lent, of_two) = grant_to(two, None);
+    let (lent, outer) = grant(None);
+    let (_, of_two, _) = owners
+        .join(&readers, two, |_| true, || None)
+        .expect("it is open");
+    assert_eq!(lent.leave(outer), Some(0));
     assert!(lent.is_lent());
-    let (_, of_one) = grant_to(one, Some(lent.clone()));
-    lent.finish_release(Some(of_one), Instant::now(), 1, None);
+    let (_, inner) = grant(Some(lent.clone()));
+    lent.finish_release(Some(inner), Instant::now(), 1, None);
     assert!(entry.reading().is_none(), "the owner would re-enter it");
     lent.finish_release(Some(of_two), Instant::now(), 0, None);
-    drop((lent, entry));
+    drop((lent, entry, readers));
     assert!(owners.is_empty());
 }
 
@@ -245,21 +235,11 @@ fn grant_beside_a_hold_of_another_owner_is_refused_unless_it_is_later() {
 fn readers_of_one_client_share_a_tenure() {
     let owners = OwnerTable::default();
     let [one, two, three] = [(); 3].map(|()| OwnerId::new(Uuid::nil(), Owner::new()));
-    let spec = Arc::new(crate::Read::PROTOCOL.spec("a".into(), &crate::Config::default()));
-    let entry = owners.enter(&spec.name, one);
-    let readers = owners.readers(&spec.name);
+    let spec = read_spec();
+    let (entry, readers) = (owners.enter(&spec.name, one), owners.readers(&spec.name));
     let grant = Grant {
-        spec: &spec,
-        owner: one.owner(),
-        local: None,
         readers: Some(&readers),
-        hand_off_until: Instant::now() + Duration::from_secs(3_600),
-        sent: Instant::now(),
-        lease: &lease(),
-        watched: true,
-        durability: Durability::default(),
-        acknowledged: None,
-        token: None,
+        ..grant_to(one, &spec)
     };
     let Ok((tenure, first, None)) = owners.grant(&entry, None, grant) else {
         panic!("nothing is in the way");

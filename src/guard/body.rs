@@ -49,7 +49,8 @@ pub(crate) async fn run_under<G: Protects, T>(
     tokio::select! {
         biased;
         reason = guard.loss() => Err(guard.loss_error(reason)),
-        done = owner.scope(body(guard)) => Ok(done),
+        // Called in the scope, because the work of `body` before its first poll is the owner's too.
+        done = owner.scope(async { body(guard).await }) => Ok(done),
     }
 }
 

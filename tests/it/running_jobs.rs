@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use redisson_lock::{Config, Error, LockClient, Owner};
+use redisson_lock::{Config, Error, LockClient, MultiLock, Owner};
 use testbed::{Server, eventually};
 
 use crate::hostile::log_lines::LogLines;
@@ -27,6 +27,21 @@ async fn a_job_runs_unless_the_lock_is_held() {
     assert_eq!(lock.is_locked().await, Ok(false));
     let again = lock.try_run(async |_| lock.hold_count().await).await;
     assert_eq!(again, Ok(Some(Ok(1))));
+}
+
+/// A body that is no `async` closure may work before it returns its future.
+#[tokio::test]
+async fn all_of_a_job_runs_as_the_owner_of_the_hold() {
+    let (_server, one, other) = bed().await;
+    let owner = Owner::new();
+    let lock = one.reentrant_lock("job").owned_by(&owner);
+    let body = || {
+        let at_once = Owner::current();
+        async move { [at_once, Owner::current()] }
+    };
+    assert_eq!(lock.run(|_: &_| body()).await, Ok([owner; 2]));
+    let group = MultiLock::of([lock, other.reentrant_lock("further")]).owned_by(&owner);
+    assert_eq!(group.run(|_: &_| body()).await, Ok([owner; 2]));
 }
 
 #[tokio::test]

@@ -296,9 +296,13 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
     pub(super) fn leave(&self, id: EntryId, error: Option<Error>) -> ToNotify<O> {
         let mut state = self.state();
         if state.asker != Some(id) {
-            if let Some(contention) = &mut state.contention {
-                contention.remove(id);
-            }
+            let gone = state.contention.as_mut().and_then(|contention| {
+                // A check must not enqueue a successor again that has gone.
+                let is_successor = |passed: &mut LocalWaiter<W, O>| passed.id == id;
+                (contention.successor.take_if(is_successor)).or_else(|| contention.remove(id))
+            });
+            drop(state);
+            drop(gone);
             return ToNotify::none();
         }
         state.asker = None;

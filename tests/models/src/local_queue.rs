@@ -1,6 +1,10 @@
 //! The local queue, the waiters of one client for one lock: `src/engine/local_lock/`.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    task::{Context, Waker},
+    time::Duration,
+};
 
 use loom::{future::block_on, thread};
 use tokio::time::Instant;
@@ -41,6 +45,7 @@ fn now() -> Instant {
 /// An entry in the queue. Its drop removes it.
 struct QueueEntry<'a> {
     local: &'a Local,
+    owner: Owner,
     id: EntryId,
     signal: Option<Arc<Signal<Hold>>>,
 }
@@ -96,25 +101,15 @@ impl Model {
 
     /// Waits for the lock. After a lost wake-up it waits without end, which loom reports as a deadlock.
     fn enter(&self) -> Hold {
-        let owner = Owner::new();
-        let (id, signal) = match self.local.enter(owner, || ((), Signal::new(owner))) {
-            Entered::Asker(id) => (id, None),
-            Entered::Waiter { id, signal, .. } => (id, Some(signal)),
-            Entered::AlreadyHolds => panic!("the owner is new and holds nothing"),
-        };
-        let entry = QueueEntry {
-            local: &self.local,
-            id,
-            signal,
-        };
+        let entry = self.wait();
         let Some(signal) = &entry.signal else {
-            return self.ask(owner);
+            return self.ask(entry.owner);
         };
         loop {
-            match self.local.next_step(id, signal) {
+            match self.local.next_step(entry.id, signal) {
                 Step::Wait => block_on(signal.notified()),
                 Step::Acquired(held) => return held,
-                Step::Ask(_) => return self.ask(owner),
+                Step::Ask(_) => return self.ask(entry.owner),
                 Step::Reenter => panic!("the owner is new and holds nothing"),
             }
         }
@@ -132,20 +127,25 @@ impl Model {
         drop(hold);
     }
 
-    /// Begins to wait, and gives up.
-    fn give_up(&self) {
+    /// Enters the queue.
+    fn wait(&self) -> QueueEntry<'_> {
         let owner = Owner::new();
-        let entered = self.local.enter(owner, || ((), Signal::new(owner)));
-        let (id, signal) = match entered {
+        let (id, signal) = match self.local.enter(owner, || ((), Signal::new(owner))) {
             Entered::Asker(id) => (id, None),
             Entered::Waiter { id, signal, .. } => (id, Some(signal)),
             Entered::AlreadyHolds => panic!("the owner is new and holds nothing"),
         };
-        drop(QueueEntry {
+        QueueEntry {
             local: &self.local,
+            owner,
             id,
             signal,
-        });
+        }
+    }
+
+    /// Begins to wait, and gives up.
+    fn give_up(&self) {
+        drop(self.wait());
     }
 }
 
@@ -200,6 +200,37 @@ pub fn passed_to_a_waiter_that_leaves() {
         going.join().unwrap();
         waiting.join().unwrap();
         assert!(model.local.current().is_none() && !*lock(&model.is_held));
+    });
+}
+
+/// A waiter gives up while a check takes the hold back that it was handed: the queue keeps no entry of it.
+pub fn checked_while_the_successor_leaves() {
+    explore(None, || {
+        let model = Model::new();
+        let hold = model.enter();
+        let entry = model.wait();
+        // Polled once, and never again.
+        let mut notified = Box::pin(entry.signal.as_ref().expect("it waits").notified());
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(notified.as_mut().poll(&mut context).is_pending());
+        drop(hold);
+        let checks = model.clone();
+        let checking = thread::spawn(move || {
+            let late = now() + Duration::from_secs(1);
+            let check = checks
+                .local
+                .check(late, |_| Duration::MAX, |()| true, |_| ());
+            drop((check.withdrawn, check.notified));
+        });
+        drop(notified);
+        drop(entry);
+        checking.join().unwrap();
+        assert!(model.local.current().is_none() && !*lock(&model.is_held));
+        assert_eq!(
+            model.local.waiting(),
+            0,
+            "a waiter that has gone is waited for"
+        );
     });
 }
 

@@ -14,6 +14,11 @@ mod local_queue {
     }
 
     #[test]
+    fn successor_that_leaves_while_it_is_checked_stays_away() {
+        local_queue::checked_while_the_successor_leaves();
+    }
+
+    #[test]
     fn task_that_comes_while_the_asker_leaves_asks() {
         local_queue::asker_goes_while_another_comes();
     }

@@ -182,6 +182,12 @@ const OF_THE_CRATE: &[Regression] = &[
         "losses",
         "a repeated release of a read hold counted as a renewal, although the server had refused the new lease",
     ),
+    (
+        22_759_965,
+        Kind::Node,
+        "closings",
+        "an inner hold began a tenure of its own beside a lost outer one, and the server counted both",
+    ),
 ];
 
 /// Mistakes of the checker: it refused a history that kept the rules.

@@ -126,3 +126,29 @@ async fn a_read_hold_replaces_an_ended_write_hold_of_its_owner() {
     let beside = other.read_write_lock("a").read().try_lock().await;
     assert!(beside.unwrap().is_some());
 }
+
+/// The outer lease ends while the acquisition of an inner hold is on its way. The server counts the inner hold together with the lost
+/// one, so the client gives it back and asks anew.
+#[tokio::test(start_paused = true)]
+async fn an_inner_hold_that_arrives_after_the_outer_lease_is_counted_alone() {
+    let (server, network) = (
+        InMemoryRedis::new(),
+        Network::slow(Duration::from_millis(5)),
+    );
+    server.set_faults(network);
+    let client = polling_client(&server).await;
+    let owner = Owner::new();
+    let outer = leased(&client, &owner, Duration::from_millis(100));
+    // Loads the scripts into the server.
+    outer.lock().await.unwrap().unlock().await.unwrap();
+    let outer = outer.lock().await.unwrap();
+    let left = outer.valid_until() - Instant::now().into_std();
+    tokio::time::sleep(left - Duration::from_millis(3)).await;
+    assert!(!outer.is_lost());
+    let lock = leased(&client, &owner, Duration::from_secs(3));
+    let inner = lock.lock().await.unwrap();
+    assert!(outer.is_lost() && !inner.is_lost());
+    assert_eq!(server.holders("a").len(), 1);
+    assert_eq!(server.holders("a")[0].1, 1, "the lost hold counts");
+    assert_eq!(inner.unlock().await, Ok(Released::Fully));
+}
