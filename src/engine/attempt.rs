@@ -103,12 +103,6 @@ impl Attempt {
                     Ended::UnderOtherEntry(other) => other,
                 },
             };
-            // An exclusive owner runs this in its own future, with the operation lock. A task would
-            // unlock it before the caller takes its hold; if the caller is dropped then, the
-            // owner's next operation would count that hold.
-            if !self.request.spec.mode.is_shared() {
-                return Box::pin(self.run_from(entry)).await;
-            }
             self.caller.set_has_task();
             engine.run_as_task(Box::pin(self.run_from(entry))).await
         }
@@ -129,8 +123,8 @@ impl Attempt {
         if self.engine.is_closed() {
             return Err(Error::Closed);
         }
-        // Before the operation lock, which the tenure of another owner may use.
-        if let Some(other) = self.held_by_other(entry) {
+        // Checked before the operation lock, which is that of the other owner's tenure.
+        if let Some(other) = self.borrower(entry) {
             return self.busy_behind(&other);
         }
         let _op_lock = entry.take_op_lock().await;
@@ -154,9 +148,9 @@ impl Attempt {
         entry: &OwnerEntryRef,
         retry: &mut Retry,
     ) -> Result<Option<Ended>, Error> {
-        // Before the wait for a connection, in which a future that is not polled would keep the
-        // operation lock from the other owner.
-        if let Some(other) = self.held_by_other(entry) {
+        // Checked before the wait for a connection, in which a future that is not polled would keep
+        // the operation lock from the other owner.
+        if let Some(other) = self.borrower(entry) {
             return self.busy_behind(&other).map(Some);
         }
         if !self.can_be_sent(retry.is_in_doubt()).await? {
@@ -246,11 +240,11 @@ impl Attempt {
         Ok(!self.caller.is_gone())
     }
 
-    /// The tenure of another owner that keeps this one from asking.
-    fn held_by_other(&self, entry: &OwnerEntryRef) -> Option<Arc<Tenure>> {
+    /// The tenure of another owner under the field of `entry`.
+    fn borrower(&self, entry: &OwnerEntryRef) -> Option<Arc<Tenure>> {
         let local = self.local.as_ref()?;
         match (self.engine).standing(Some(local), entry, &self.request) {
-            Standing::HeldByOther(other) => Some(other),
+            Standing::HeldByOther(other) => (other.entry().key() == entry.key()).then_some(other),
             _ => None,
         }
     }

@@ -174,6 +174,7 @@ impl OwnerTable {
         if readers.is_some() {
             hold_set.open(grant.hand_off_until);
         }
+        debug_assert_eq!(entry.key().1.owner(), grant.owner);
         let durability = smallvec![grant.durability];
         let number = self.next_number();
         let mut tenure = Tenure::new(

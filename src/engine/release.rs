@@ -65,12 +65,11 @@ struct Release<'a> {
     /// How many holds remain, and their lease.
     holds: u32,
     lease: Option<Lease>,
-    /// The end of the validity of the holds. A sending that began later may have found the lease
-    /// ended, and another owner in its place.
-    valid_until: Option<Instant>,
     permit: Option<SendPermit>,
-    /// The tenure that ends, if other tasks wait for the lock.
-    awaited_tenure: Option<&'a Arc<Tenure>>,
+    /// The tenure whose hold is released. `None` if the hold has no tenure.
+    tenure: Option<&'a Arc<Tenure>>,
+    /// Whether the tenure ends, and other tasks wait for the lock.
+    is_awaited: bool,
 }
 
 impl<'a> Release<'a> {
@@ -84,16 +83,20 @@ impl<'a> Release<'a> {
             entry,
             holds,
             lease,
-            valid_until: None,
             permit: None,
-            awaited_tenure: None,
+            tenure: None,
+            is_awaited: false,
         }
     }
 
     /// Whether an unanswered sending may have released the last hold, although a later one finds
-    /// none.
+    /// none. A sending that began after the validity may have found the lease ended, and another
+    /// owner in its place.
     fn may_be_done(&self, retry: &Retry) -> bool {
-        let is_in_time = |began| self.valid_until.is_none_or(|until| began < until);
+        let is_in_time = |began| {
+            self.tenure
+                .is_none_or(|tenure| began < tenure.valid_until())
+        };
         self.holds == 0 && retry.in_doubt_since().is_some_and(is_in_time)
     }
 }
@@ -276,9 +279,9 @@ impl Engine {
         if release.holds == 0 {
             tenure.set_is_freeing();
         }
-        release.valid_until = Some(until);
         release.permit = permit;
-        release.awaited_tenure = (release.holds == 0 && self.is_awaited(tenure)).then_some(tenure);
+        release.tenure = Some(tenure);
+        release.is_awaited = release.holds == 0 && self.is_awaited(tenure);
         let over = || unexpected_loss(tenure, until).is_some();
         let sending = self.send_release(release, over);
         match sending.await {
@@ -292,8 +295,10 @@ impl Engine {
                 Ok(released(left))
             }
             Ok(Presence::Absent) => {
-                self.lose(tenure, LostReason::Gone);
-                Err(tenure.lost_error(LostReason::Gone))
+                let reason = tenure.lost_reason(Instant::now());
+                let reason = reason.unwrap_or(LostReason::Gone);
+                self.lose(tenure, reason);
+                Err(tenure.lost_error(reason))
             }
             Err(error) => {
                 if left.0 == 0 {
@@ -437,7 +442,8 @@ impl Engine {
         async move {
             let mut retry = Retry::default();
             loop {
-                let answer = match release.awaited_tenure.take() {
+                let is_first = std::mem::take(&mut release.is_awaited);
+                let answer = match release.tenure.filter(|_| is_first) {
                     Some(tenure) => self.release_to_waiters(tenure, release.permit.take()).await,
                     None => self.send_once(&mut release).await,
                 };

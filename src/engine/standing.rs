@@ -94,24 +94,23 @@ impl Engine {
         };
         let current = local.current();
         let live = current.and_then(|(holder, tenure)| Some((holder, self.live(tenure)?)));
-        let Some((holder, tenure)) = live else {
-            return match entry.key().1 == owner {
-                true => Standing::FirstHold,
-                false => Standing::UnderOtherEntry(self.owner_entry(&request.spec, request.owner)),
-            };
-        };
-        let is_lent = tenure.entry().key().1 == owner;
-        if holder == request.owner {
-            return match tenure.entry().key() == entry.key() {
-                true => Standing::Reentry(tenure),
-                false => Standing::UnderOtherEntry(tenure.entry().clone()),
-            };
+        if let Some((holder, tenure)) = live {
+            if holder == request.owner {
+                return match tenure.entry().key() == entry.key() {
+                    true => Standing::Reentry(tenure),
+                    false => Standing::UnderOtherEntry(tenure.entry().clone()),
+                };
+            }
+            // A fair lock enqueues on the server. An owner whose field another task's tenure uses must wait instead.
+            let is_lent = tenure.entry().key().1 == owner;
+            if request.spec.has_local_queue() || is_lent {
+                return Standing::HeldByOther(tenure);
+            }
         }
-        // A fair lock enqueues on the server. An owner whose field another task's tenure uses must wait instead.
-        if request.spec.has_local_queue() || is_lent {
-            return Standing::HeldByOther(tenure);
+        match entry.key().1 == owner {
+            true => Standing::FirstHold,
+            false => Standing::UnderOtherEntry(self.owner_entry(&request.spec, request.owner)),
         }
-        Standing::FirstHold
     }
 
     /// As [`standing`](Self::standing), for a reader.
