@@ -123,7 +123,8 @@ impl Attempt {
         if self.engine.is_closed() {
             return Err(Error::Closed);
         }
-        // Checked before the operation lock, which is that of the other owner's tenure.
+        // Checked before the operation lock, which the other owner needs: this future may wait for
+        // a connection with it, and not be polled.
         if let Some(other) = self.borrower(entry) {
             return self.busy_behind(&other);
         }
@@ -148,11 +149,6 @@ impl Attempt {
         entry: &OwnerEntryRef,
         retry: &mut Retry,
     ) -> Result<Option<Ended>, Error> {
-        // Checked before the wait for a connection, in which a future that is not polled would keep
-        // the operation lock from the other owner.
-        if let Some(other) = self.borrower(entry) {
-            return self.busy_behind(&other).map(Some);
-        }
         if !self.can_be_sent(retry.is_in_doubt()).await? {
             return Ok(Some(unanswered()));
         }
