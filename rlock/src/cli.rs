@@ -70,9 +70,9 @@ pub enum Verb {
     Show {
         /// The name of the lock.
         name: String,
-        /// The kind of the lock.
-        #[arg(long, value_enum, default_value_t)]
-        kind: Kind,
+        /// The kind of the lock. By default, the kind that its data show.
+        #[arg(long, value_enum)]
+        kind: Option<Kind>,
     },
     /// List the locks that are held or have waiters, with their holders.
     Ls {
@@ -104,7 +104,7 @@ pub enum Verb {
         #[arg(default_value = "*")]
         pattern: String,
         /// The interval between two scans. A lock acquired and released in between is not shown.
-        #[arg(long, value_parser = humantime::parse_duration, default_value = "1s")]
+        #[arg(long, value_parser = duration, default_value = "1s")]
         every: Duration,
     },
     /// Measure how fast locks are from this machine, on names that begin with `rlock:bench:`.
@@ -112,7 +112,7 @@ pub enum Verb {
         /// The server, instead of --url.
         server: Option<String>,
         /// The measuring time of each row.
-        #[arg(long, value_parser = humantime::parse_duration, default_value = "2s")]
+        #[arg(long, value_parser = positive, default_value = "2s")]
         time: Duration,
     },
     /// Check that the servers are set up for safe locks. Exits with 0, with 1 after a warning, with 2 after a problem.
@@ -151,12 +151,12 @@ pub struct Run {
     #[arg(long, value_enum, default_value_t)]
     pub kind: Kind,
 
-    /// The longest wait for the lock, for example 10s. By default it has no limit.
-    #[arg(long, value_parser = humantime::parse_duration)]
+    /// The longest wait for the lock, for example 10s; a bare number means seconds. By default it has no limit.
+    #[arg(long, value_parser = duration)]
     pub wait: Option<Duration>,
 
     /// A fixed lease, for example 5m. By default the lock is renewed as long as the command runs.
-    #[arg(long, value_parser = humantime::parse_duration)]
+    #[arg(long, value_parser = duration)]
     pub lease: Option<Duration>,
 
     /// What to do if another owner holds the lock.
@@ -165,7 +165,7 @@ pub struct Run {
 
     /// The time between SIGTERM and SIGKILL, at most half of the lease. By default 2s, or half of a shorter lease. If the lock
     /// was forced open, at most 500ms, because another owner may have it.
-    #[arg(long, value_parser = humantime::parse_duration)]
+    #[arg(long, value_parser = duration)]
     pub kill_after: Option<Duration>,
 
     /// The command, and its arguments.
@@ -193,4 +193,22 @@ pub enum IfHeld {
     Skip,
     /// Do not run the command, and exit with 75.
     Fail,
+}
+
+/// Parses a duration. A bare number means seconds, as for `flock(1)` and `timeout(1)`.
+fn duration(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().ok();
+    if let Some(seconds) = seconds {
+        return Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string());
+    }
+    humantime::parse_duration(text).map_err(|error| error.to_string())
+}
+
+/// Parses a duration that is not zero.
+fn positive(text: &str) -> Result<Duration, String> {
+    let duration = duration(text)?;
+    match duration.is_zero() {
+        true => Err("it must be longer than zero".to_owned()),
+        false => Ok(duration),
+    }
 }

@@ -102,13 +102,15 @@ pub async fn show(
     servers: &Servers,
     client: &LockClient,
     name: &str,
-    kind: Kind,
+    given: Option<Kind>,
     json: bool,
 ) -> Result<Done, Failure> {
-    let state = state(client, name, kind).await?;
     // A user may lack the rights for more than the lock's own commands.
     let (mut fleet, entry) = look(servers, name).await.ok().unzip();
     let entry = entry.flatten();
+    check_is_lock(name, given, entry.as_ref())?;
+    let kind = kind_of(given, entry.as_ref());
+    let state = state(client, name, kind).await?;
     let is_java = |holder: &Holder| !holder.owner.is_rust;
     let clients = match (&mut fleet, &entry) {
         (Some(fleet), Some(entry)) if entry.holders.iter().any(is_java) => {
@@ -131,8 +133,20 @@ pub async fn show(
         say(told.to_string())?;
         return Ok(Done::Code(0));
     }
-    say(state.line(name))?;
-    if let Some(entry) = entry.filter(|_| state.is_locked) {
+    // Readers hold it where the writers' side was asked for, or the other way round.
+    let other_side = entry
+        .as_ref()
+        .filter(|entry| !state.is_locked && !entry.holders.is_empty())
+        .map(|entry| {
+            format!(
+                "{}: taken by the {} side",
+                name.escape_debug(),
+                entry.kind.text()
+            )
+        });
+    let is_taken = state.is_locked || other_side.is_some();
+    say(other_side.unwrap_or_else(|| state.line(name)))?;
+    if let Some(entry) = entry.filter(|_| is_taken) {
         say(table(&entry))?;
         if let Some(clients) = clients {
             say(shown_clients(&clients))?;
@@ -141,9 +155,24 @@ pub async fn show(
     Ok(Done::Code(0))
 }
 
-/// The kind whose release notifies the waiters of a lock: by default the kind that its data show. A queue outweighs a given
-/// kind with the same data, because the release of that kind notifies no fair waiter.
-fn kind_to_free(given: Option<Kind>, entry: Option<&Entry>) -> Kind {
+/// Fails for data that are not a lock's, unless a kind is given.
+fn check_is_lock(name: &str, given: Option<Kind>, entry: Option<&Entry>) -> Result<(), Failure> {
+    match entry.filter(|entry| given.is_none() && entry.is_foreign()) {
+        None => Ok(()),
+        Some(entry) => Err(Failure {
+            code: exit::FAILED,
+            message: format!(
+                "{} is {}: if it is a lock all the same, give its kind by --kind",
+                name.escape_debug(),
+                entry.kind.text()
+            ),
+        }),
+    }
+}
+
+/// The kind of a lock: by default the kind that its data show. A queue outweighs a given kind with the same data, because the
+/// release of that kind notifies no fair waiter.
+fn kind_of(given: Option<Kind>, entry: Option<&Entry>) -> Kind {
     match (given, entry.map(|entry| &entry.kind)) {
         (None | Some(Kind::Reentrant | Kind::Fenced), Some(entry::Kind::Fair)) => Kind::Fair,
         (Some(given), _) => given,
@@ -186,7 +215,8 @@ pub async fn unlock(
     json: bool,
 ) -> Result<Done, Failure> {
     let entry = look_to_free(servers, name, given).await?;
-    let mut kind = kind_to_free(given, entry.as_ref());
+    check_is_lock(name, given, entry.as_ref())?;
+    let mut kind = kind_of(given, entry.as_ref());
     let state = state(client, name, kind).await?;
     // A lock that is free now and acquired a moment later is not freed without a question.
     let freed = state.is_locked && {
@@ -195,7 +225,8 @@ pub async fn unlock(
             // The answer takes time: owners may have acquired the lock or joined its queue.
             let present = look_to_free(servers, name, Some(kind)).await?;
             check_holders(name, entry.as_ref(), present.as_ref())?;
-            kind = kind_to_free(given, present.as_ref());
+            check_is_lock(name, given, present.as_ref())?;
+            kind = kind_of(given, present.as_ref());
         }
         with_lock!(client, kind, name, |lock| lock.force_unlock().await)?
     };

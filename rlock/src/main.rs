@@ -17,7 +17,7 @@ mod terminal;
 mod watch;
 
 use std::{
-    io::{Write, stdout},
+    io::{Write, stderr, stdout},
     process::ExitCode,
     time::Duration,
 };
@@ -90,7 +90,13 @@ fn play() -> u8 {
         Ok(args) => args,
         Err(error) => {
             // Help is printed to standard output, which may be closed.
-            let _ = error.print();
+            let _ = match error.kind() {
+                // The error itself would list the hidden verbs.
+                ErrorKind::MissingSubcommand => {
+                    write!(stderr(), "{}", Args::command().render_help())
+                }
+                _ => error.print(),
+            };
             return match error.kind() {
                 ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => 0,
                 _ => exit::USAGE,
@@ -124,6 +130,7 @@ fn man(verb: Option<&str>) -> Result<u8, Failure> {
     if let Some(verb) = verb {
         command.build();
         let found = command.find_subcommand(verb).cloned();
+        let found = found.filter(|found| !found.is_hide_set());
         let found = found
             .ok_or_else(|| Failure::usage(format!("unknown verb {verb:?}: see rlock help")))?;
         command = found;

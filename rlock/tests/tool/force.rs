@@ -155,3 +155,20 @@ async fn a_user_without_rights_to_look_is_told_that_the_kind_is_not_known() {
         );
     }
 }
+
+/// The name of another program's data, typed by mistake.
+#[tokio::test]
+async fn what_is_not_a_lock_is_freed_only_if_its_kind_is_given() {
+    let server = Server::start().await;
+    server
+        .command::<u32>(&["HSET", "user:7", "name", "Ann"])
+        .await;
+    let unlock = ["unlock", "user:7", "--force", "--yes"];
+    let output = done(&server, &unlock).await;
+    assert_eq!(code(&output), Some(70));
+    let told = text(&output.stderr);
+    assert!(told.contains("user:7 is not a lock (hash)"), "{told}");
+    assert!(!is_free(&server, "user:7").await);
+    let output = done(&server, &[&unlock[..], &["--kind", "reentrant"]].concat()).await;
+    assert_eq!(text(&output.stdout), "user:7: freed");
+}

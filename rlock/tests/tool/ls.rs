@@ -286,3 +286,32 @@ async fn a_lock_of_another_kind_is_shown_by_its_kind() {
     let output = done(&server, &["show", "simple", "--kind", "simple"]).await;
     assert_eq!(code(&output), Some(0), "{}", text(&output.stderr));
 }
+
+/// Without a kind, `show` finds it in the data, and never calls a lock free that the other side holds.
+#[tokio::test]
+async fn a_lock_is_shown_by_the_kind_of_its_data() {
+    let server = Server::start().await;
+    server.command::<()>(&["SET", "simple", JAVA]).await;
+    let write = format!("{JAVA}:write");
+    let hold = ["HSET", "report", "mode", "write", &write, "1"];
+    server.command::<u32>(&hold).await;
+    for (words, line) in [
+        (&["show", "simple"][..], "simple: taken"),
+        (&["show", "report"], "report: taken"),
+        (
+            &["show", "report", "--kind", "read"],
+            "report: taken by the write side",
+        ),
+    ] {
+        let output = done(&server, words).await;
+        let shown = text(&output.stdout);
+        assert_eq!(code(&output), Some(0), "{}", text(&output.stderr));
+        assert_eq!(shown.lines().next(), Some(line), "{shown}");
+        assert!(shown.contains(JAVA), "{shown}");
+    }
+    server.command::<u32>(&["HSET", "user", "name", "5"]).await;
+    let output = done(&server, &["show", "user"]).await;
+    assert_eq!(code(&output), Some(70));
+    let told = text(&output.stderr);
+    assert!(told.contains("user is not a lock (hash)"), "{told}");
+}

@@ -139,3 +139,38 @@ async fn a_closed_pipe_ends_it_without_a_word() {
         );
     }
 }
+
+/// `flock -w 5` waits for five seconds.
+#[tokio::test]
+async fn a_duration_without_a_unit_is_in_seconds() {
+    let server = Server::start().await;
+    let held = "0f8c7a52-5b1e-4f6e-9a55-0d8f6c1b2a3d:47";
+    server.command::<u32>(&["HSET", "a", held, "1"]).await;
+    let began = std::time::Instant::now();
+    let output = done(&server, &["run", "a", "--wait", "0.5", "--", "true"]).await;
+    assert_eq!(code(&output), Some(75), "{}", text(&output.stderr));
+    assert!(began.elapsed() >= std::time::Duration::from_millis(500));
+    for (words, says) in [
+        (&["run", "a", "--wait", "-1", "--", "true"][..], "-1"),
+        (&["run", "a", "--lease=nan", "--", "true"], "nan"),
+        (&["bench", "--time", "0"], "longer than zero"),
+    ] {
+        let output = done(&server, words).await;
+        assert_eq!(code(&output), Some(64));
+        let told = text(&output.stderr);
+        assert!(told.contains(says), "{told}");
+    }
+}
+
+#[tokio::test]
+async fn the_help_and_the_manual_omit_the_hidden_verbs() {
+    let server = Server::start().await;
+    for (words, expected) in [(&[][..], 64), (&["help"], 0), (&["man"], 0)] {
+        let output = done(&server, words).await;
+        assert_eq!(code(&output), Some(expected));
+        let told = text(&output.stdout) + &text(&output.stderr);
+        assert!(told.contains("doctor"), "{told}");
+        assert!(!told.contains("__"), "{told}");
+    }
+    assert_eq!(code(&done(&server, &["man", "__die"]).await), Some(64));
+}
