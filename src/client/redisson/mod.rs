@@ -9,7 +9,7 @@ mod yaml;
 use std::fmt;
 
 use mappers::{addresses, prefix};
-use section::{Environment, Section};
+use section::{Environment, Section, is_known};
 use security::{encrypt, log_in, log_in_to_sentinels};
 use servers::{Kind, servers};
 
@@ -32,7 +32,7 @@ use crate::{
 /// | addresses of sentinels and clusters | a `natMapper` of the class `HostPortNatMapper` or `HostNatMapper`, or a `natMap` |
 ///
 /// In values, `${NAME}` and `${NAME:-default}` stand for environment variables. [`ignored`](Self::ignored) lists the
-/// settings without a meaning here. A setting that this client cannot apply is an error that names it. So is a setting in the wrong
+/// settings without a meaning here, and [`unknown`](Self::unknown) those that Redisson does not know. A setting that this client cannot apply is an error that names it. So is a setting in the wrong
 /// section, and a setting whose name resembles one above.
 ///
 /// `timeout` is [`Config::command_wait`], which covers all repetitions of a command; in Redisson it is the wait for one
@@ -60,11 +60,12 @@ pub struct RedissonConfig {
     builder: LockClientBuilder,
     config: Config,
     ignored: Vec<String>,
+    unknown: Vec<String>,
 }
 
 impl LockClient {
-    /// Connects by the settings of Redisson's YAML: see [`RedissonConfig`]. Logs the names of the
-    /// [ignored](RedissonConfig::ignored) settings.
+    /// Connects by the settings of Redisson's YAML, the text of its file: see [`RedissonConfig`]. Logs the names of the
+    /// [ignored](RedissonConfig::ignored) and the [unknown](RedissonConfig::unknown) settings.
     ///
     /// # Errors
     ///
@@ -108,9 +109,15 @@ impl RedissonConfig {
         &self.config
     }
 
-    /// The names of the settings without a meaning here, such as the sizes of pools, in the order of the file.
+    /// The names of Redisson's settings without a meaning here, such as the sizes of pools, in the order of the file.
     pub fn ignored(&self) -> &[String] {
         &self.ignored
+    }
+
+    /// The names of the settings that Redisson 4.7.0 does not have either: typing errors, or settings of another version.
+    /// Redisson refuses a file with a setting that it does not know.
+    pub fn unknown(&self) -> &[String] {
+        &self.unknown
     }
 
     /// Returns a builder with these settings, for further settings.
@@ -121,13 +128,23 @@ impl RedissonConfig {
     /// The builder of a file, after a log line about its settings without effect.
     pub(crate) fn logged_builder(text: impl AsRef<str>) -> Result<LockClientBuilder, Error> {
         let Self {
-            builder, ignored, ..
+            builder,
+            ignored,
+            unknown,
+            ..
         } = Self::from_yaml(text)?;
         if !ignored.is_empty() {
             let settings = ignored.join(", ");
             tracing::info!(
                 settings,
                 "settings of the Redisson file have no effect here"
+            );
+        }
+        if !unknown.is_empty() {
+            let settings = unknown.join(", ");
+            tracing::warn!(
+                settings,
+                "Redisson does not know these settings of its file"
             );
         }
         Ok(builder)
@@ -172,7 +189,7 @@ impl RedissonConfig {
         config.clone().check_as(&path_of)?;
         let (target, is_tls) = kind.target(&section)?;
         let mut builder = LockClient::builder().target(target).config(config.clone());
-        builder = log_in(builder, both)?;
+        builder = log_in(builder, kind, both)?;
         builder = log_in_to_sentinels(builder, kind, &section)?;
         if let Some(wait) = section.time("connectTimeout")? {
             if wait.is_zero() {
@@ -199,10 +216,13 @@ impl RedissonConfig {
         }
         file.check_names(&section)?;
         section.check_names(&file)?;
+        let unread = file.unread().chain(section.unread());
+        let (ignored, unknown) = unread.partition(|path| is_known(path));
         Ok(Self {
             builder,
             config,
-            ignored: file.unread().chain(section.unread()).collect(),
+            ignored,
+            unknown,
         })
     }
 }
@@ -249,6 +269,7 @@ impl fmt::Debug for RedissonConfig {
         f.debug_struct("RedissonConfig")
             .field("config", &self.config)
             .field("ignored", &self.ignored)
+            .field("unknown", &self.unknown)
             .finish_non_exhaustive()
     }
 }

@@ -5,6 +5,25 @@ use std::{cell::RefCell, time::Duration};
 use super::yaml::{Node, Value};
 use crate::{config, error::Error};
 
+/// The settings of Redisson 3.10 to 4.7 that have no effect here, at least in some files.
+const WITHOUT_EFFECT: &str = "
+    addressResolverGroupFactory checkMasterLinkStatus checkSentinelsList checkSlaveStatusWithSyncing
+    checkSlotsCoverage cleanUpKeysAmount codec connectionListener connectionMinimumIdleSize connectionPoolSize
+    credentialsReapplyInterval decodeInExecutor dnsMonitoringInterval dnsMonitoringTimes eventLoopGroup executor
+    failedAttempts failedSlaveCheckInterval failedSlaveNodeDetector failedSlaveReconnectionInterval
+    fallbackLoadingToMaster idleConnectionTimeout keepAlive keepPubSubOrder loadBalancer
+    masterConnectionMinimumIdleSize masterConnectionPoolSize maxCleanUpDelay minCleanUpDelay monitorIPChanges
+    nettyExecutor nettyHook nettyThreads pingConnectionInterval pingTimeout protocol readMode reconnectionDelay
+    reconnectionTimeout referenceEnabled reliableTopicWatchdogTimeout retryAttempts retryDelay retryInterval
+    retryIntervalMax scanInterval sentinelUsername sentinelsDiscovery slaveAddresses slaveConnectionMinimumIdleSize
+    slaveConnectionPoolSize slaveFailsInterval sslCiphers sslEnableEndpointIdentification sslKeyManagerFactory
+    sslKeystore sslKeystorePassword sslKeystoreType sslProtocols sslProvider sslTrustManagerFactory sslTruststore
+    sslTruststorePassword sslVerificationMode subscriptionConnectionMinimumIdleSize subscriptionConnectionPoolSize
+    subscriptionMode subscriptionTimeout subscriptionsPerConnection tcpKeepAlive tcpKeepAliveCount tcpKeepAliveIdle
+    tcpKeepAliveInterval tcpNoDelay tcpUserTimeout threads transportMode useLinuxNativeEpoll useScriptCache
+    useThreadClassLoader username valkeyCapabilities
+";
+
 /// Looks up the variable of a `${NAME}`.
 pub(super) type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
 
@@ -30,6 +49,9 @@ impl<'a> Section<'a> {
                 asked: RefCell::default(),
                 environment,
             }),
+            Value::Text(_) if path.is_empty() => Err(Error::config(
+                "the file: it is a single text and has no settings; pass the content of the file, not its path",
+            )),
             _ => Err(Error::config(format!(
                 "{}: must contain settings, written as `name: value`",
                 if path.is_empty() { "the file" } else { path }
@@ -217,6 +239,14 @@ impl<'a> Section<'a> {
         resolved.push_str(rest);
         Ok(resolved)
     }
+}
+
+/// Whether Redisson knows a setting that was not looked up.
+pub(super) fn is_known(path: &str) -> bool {
+    let name = path.rsplit('.').next();
+    WITHOUT_EFFECT
+        .split_whitespace()
+        .any(|known| Some(known) == name)
 }
 
 /// Whether `key` is `name` with one or two typing errors.

@@ -7,18 +7,17 @@ use crate::{client::LockClientBuilder, error::Error};
 
 pub(super) fn log_in(
     builder: LockClientBuilder,
+    kind: Kind,
     both: [&Section<'_>; 2],
 ) -> Result<LockClientBuilder, Error> {
-    let (username, password) = (first(both, "username")?, first(both, "password")?);
-    match (username, password) {
-        (username, Some(password)) => {
-            Ok(builder.credentials(username.unwrap_or_default(), password))
-        }
-        (Some(_), None) => Err(Error::config(
-            "username: the password is missing, and Redisson does not log in without one",
-        )),
-        (None, None) => Ok(builder),
-    }
+    let password = first(both, "password")?;
+    // Redisson prefers the address, and does not log in as a user without a password.
+    let is_in_address = kind.has_login(both[0])?;
+    let Some(password) = password.filter(|_| !is_in_address) else {
+        return Ok(builder);
+    };
+    let username = first(both, "username")?;
+    Ok(builder.credentials(username.unwrap_or_default(), password))
 }
 
 pub(super) fn log_in_to_sentinels(
@@ -32,15 +31,11 @@ pub(super) fn log_in_to_sentinels(
             return Err(section.error(key, "only sentinelServersConfig has sentinels"));
         }
     }
-    // An empty user, as of a variable that is not set, is none.
-    let user = section.text(username)?.filter(|user| !user.is_empty());
-    match (user, section.text(password)?) {
-        (user, Some(password)) => {
-            Ok(builder.sentinel_credentials(user.unwrap_or_default(), password))
-        }
-        (Some(_), None) => Err(section.error(username, "the password is missing")),
-        (None, None) => Ok(builder),
-    }
+    let Some(password) = section.text(password)? else {
+        return Ok(builder);
+    };
+    let user = section.text(username)?;
+    Ok(builder.sentinel_credentials(user.unwrap_or_default(), password))
 }
 
 /// A setting of the section, or of the file if the section lacks it.

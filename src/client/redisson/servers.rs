@@ -40,15 +40,25 @@ pub(super) fn servers<'a>(file: &Section<'a>) -> Result<(Kind, Section<'a>), Err
 }
 
 impl Kind {
-    /// The servers, and whether TLS is used.
-    pub(super) fn target(self, section: &Section<'_>) -> Result<(Target, bool), Error> {
-        let database = section.number("database")?.unwrap_or(0).to_string();
-        let key = match self {
+    fn key(self) -> &'static str {
+        match self {
             Kind::Single => "address",
             Kind::MasterSlave => "masterAddress",
             Kind::Sentinel => "sentinelAddresses",
             Kind::Cluster | Kind::Replicated => "nodeAddresses",
-        };
+        }
+    }
+
+    /// Whether an address has a user and a password, which Redisson prefers to those of the file.
+    pub(super) fn has_login(self, section: &Section<'_>) -> Result<bool, Error> {
+        let addresses = section.texts(self.key())?;
+        Ok(addresses.iter().any(|address| address.contains('@')))
+    }
+
+    /// The servers, and whether TLS is used.
+    pub(super) fn target(self, section: &Section<'_>) -> Result<(Target, bool), Error> {
+        let database = section.number("database")?.unwrap_or(0).to_string();
+        let key = self.key();
         let addresses = section.texts(key)?;
         let is_tls = addresses
             .iter()
@@ -75,11 +85,6 @@ impl Kind {
 fn one(address: &str, database: &str) -> Result<Target, Error> {
     if let Some(path) = address.strip_prefix("redis+uds://") {
         return Target::url(&format!("unix://{path}?db={database}"));
-    }
-    if address.contains('@') {
-        return Err(Error::config(
-            "the address contains a user or a password: set `username` and `password` instead",
-        ));
     }
     Target::url(&format!("{}/{database}", address.trim_end_matches('/')))
 }

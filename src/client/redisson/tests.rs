@@ -406,11 +406,6 @@ fn a_setting_that_has_no_effect_on_these_servers_is_refused() {
     for section in [cluster, sentinel] {
         read(&format!("{section}\n  {MAPPER}")).unwrap();
     }
-    let told = refusal(&format!("{sentinel}\n  sentinelUsername: s3cret"));
-    assert!(
-        told.contains("sentinelServersConfig.sentinelUsername: the password is missing"),
-        "{told}"
-    );
 }
 
 /// Keeps the fields of log lines.
@@ -465,6 +460,53 @@ async fn a_client_of_a_file_logs_the_settings_without_effect() {
     assert!(!line.contains("s3cret"), "{line}");
 }
 
+/// Redisson prefers the login of an address, and does not log in as a user without a password.
+#[test]
+fn logins_are_those_of_redisson() {
+    let shown =
+        |settings: &str| shown(&read(&format!("singleServerConfig: {{ {settings} }}")).unwrap());
+    let server = "Target(Tcp((\"a\", 1)), database Some(0))";
+    for (settings, login) in [
+        ("address: 'redis://a:1', username: app", " as None"),
+        ("address: 'redis://a:1', username: ''", " as None"),
+        (
+            "address: 'redis://a:1', username: app, password: p",
+            " as Some(\"app\") with a password",
+        ),
+        // The address keeps its login.
+        ("address: 'redis://app:s%2Ft@a:1', password: p", " as None"),
+    ] {
+        assert_eq!(shown(settings), format!("{server}{login}"), "{settings}");
+    }
+    read("sentinelServersConfig: { masterName: a, sentinelAddresses: ['redis://a:1'], sentinelUsername: b }")
+        .unwrap();
+}
+
+/// `WITHOUT_EFFECT` has every setting that Redisson writes.
+#[test]
+fn unknown_settings_are_told_apart_from_those_without_effect() {
+    for file in [
+        written!("single"),
+        written!("sentinel"),
+        written!("cluster"),
+        written!("replicated"),
+        written!("master-slave"),
+    ] {
+        let read = read(file).unwrap();
+        assert_eq!(read.unknown(), [""; 0]);
+        assert!(!read.ignored().is_empty());
+    }
+    let text = "singleServerConfig: { address: 'redis://a:1', foo: 1, keepAlive: true }\nwatchdogTimeout: 1000";
+    let read = read(text).unwrap();
+    assert_eq!(
+        read.unknown(),
+        ["watchdogTimeout", "singleServerConfig.foo"]
+    );
+    assert_eq!(read.ignored(), ["singleServerConfig.keepAlive"]);
+    let told = refusal("redisson.yaml");
+    assert!(told.contains("not its path"), "{told}");
+}
+
 #[test]
 fn errors_name_the_bad_setting_and_show_no_secret() {
     let single = |more: &str| {
@@ -476,7 +518,6 @@ fn errors_name_the_bad_setting_and_show_no_secret() {
         ("database: s3cret", "singleServerConfig.database"),
         ("timeout: s3cret", "singleServerConfig.timeout"),
         ("timeout: [1]", "singleServerConfig.timeout"),
-        ("username: s3cret", "username"),
         ("address: redis://b:1", "address occurs twice"),
         ("x: *s3cret", "line 3"),
         ("x: 's3cret", "line"),
@@ -492,8 +533,8 @@ fn errors_name_the_bad_setting_and_show_no_secret() {
         ("threads: 1", "singleServerConfig"),
         ("singleServerConfig: {}", "singleServerConfig.address"),
         (
-            "singleServerConfig: { address: 'redis://:s3cret@a:1' }",
-            "singleServerConfig.address",
+            "clusterServersConfig: { nodeAddresses: ['redis://:s3cret@a:1'] }",
+            "clusterServersConfig.nodeAddresses",
         ),
         (
             "singleServerConfig: { address: 'nonsense' }",
