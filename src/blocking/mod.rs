@@ -11,6 +11,8 @@
 //! - **A guard releases its hold when it is dropped**, also in a panic, and waits for the answer as [`Guard::unlock`] does.
 //!
 //! A call within an async task works, but blocks the executor's thread as any blocking call does. Its owner is that thread.
+//! A lock of an asynchronous client that runs on the same thread would wait without end: the call panics instead, with
+//! tokio's message for [`block_in_place`](tokio::task::block_in_place).
 //!
 //! ```no_run
 //! use redisson_lock::blocking::LockClient;
@@ -37,7 +39,7 @@ use std::{
     thread::{self, Thread},
 };
 
-use tokio::runtime::Handle;
+use tokio::runtime::{Handle, RuntimeFlavor};
 
 pub use client::LockClient;
 pub use election::{Election, Term};
@@ -68,11 +70,25 @@ fn give_back<T: Send + 'static, A>(runtime: &Handle, held: T, release: impl Asyn
         runtime.spawn(async move { drop(held) });
         return;
     }
-    drop(wait_for(runtime, release(held)));
+    match is_its_only_thread(runtime) {
+        true => drop(held),
+        false => drop(wait_for(runtime, release(held))),
+    }
+}
+
+/// Whether this is a thread of `runtime`, and that has one thread for all its tasks. A task that blocks it waits without end.
+fn is_its_only_thread(runtime: &Handle) -> bool {
+    let here = Handle::try_current();
+    here.is_ok_and(|here| here.id() == runtime.id())
+        && runtime.runtime_flavor() == RuntimeFlavor::CurrentThread
 }
 
 /// Runs `future` on this thread, with the timers of `runtime`. Unlike tokio's, it may be called within an async task.
 fn wait_for<F: Future>(runtime: &Handle, future: F) -> F::Output {
+    if is_its_only_thread(runtime) {
+        // Panics in a task, and does nothing in `spawn_blocking`.
+        tokio::task::block_in_place(|| {});
+    }
     let _entered = runtime.enter();
     // Tokio would never refill the budget of a task that calls this.
     let mut future = pin!(tokio::task::unconstrained(future));

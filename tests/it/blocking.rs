@@ -507,6 +507,28 @@ async fn blocking_calls_work_on_the_threads_of_a_runtime() {
     held.unlock().unwrap();
 }
 
+/// A task that blocks the only thread of its client's runtime would wait without end, so it panics. Another thread may wait.
+#[tokio::test]
+async fn a_task_does_not_wait_for_its_own_thread() {
+    let server = Server::start().await;
+    let client = redisson_lock::LockClient::connect(server.url()).await;
+    let client = client.unwrap();
+    let lock = redisson_lock::blocking::Lock::from(client.reentrant_lock("a"));
+    let waits = lock.clone();
+    let blocked = tokio::spawn(async move { waits.try_lock_for(SOON).map(drop) });
+    assert!(blocked.await.is_err_and(|error| error.is_panic()));
+    let guard = tokio::task::spawn_blocking(move || lock.lock().unwrap());
+    drop(guard.await.unwrap());
+    assert!(
+        client
+            .reentrant_lock("a")
+            .try_lock()
+            .await
+            .unwrap()
+            .is_some()
+    );
+}
+
 /// The temporary runtime of `connect` ends within the task, where tokio panics if its drop has to wait.
 #[tokio::test]
 async fn a_client_connects_within_an_async_task() {
