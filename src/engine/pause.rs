@@ -180,7 +180,7 @@ fn listen(waiting: &mut Waiting) -> impl Future<Output = bool> + Send {
         if yields || !waiting.is_subscribing() {
             waiting.notified().await;
         }
-        if !yields && !waiting.hears() {
+        if !yields && waiting.is_subscribing() {
             Box::pin(waiting.subscribed(Deadline::Never)).await;
         }
         true
@@ -198,7 +198,7 @@ async fn listen_until(waiting: &mut Waiting, until: Instant) -> bool {
             return yields;
         }
     }
-    if !yields && !waiting.hears() {
+    if !yields && waiting.is_subscribing() {
         waiting.subscribed(Deadline::Until(until)).await;
     }
     true

@@ -204,18 +204,12 @@ pub(super) struct Waiting {
     spec: Arc<LockSpec>,
     id: WaiterId,
     signal: Arc<Signal>,
-    subscription: SubscriptionState,
+    /// The subscription is confirmed when this completes. The waiter waits for it once.
+    subscribing: Option<BoxFuture<Result<(), CallError>>>,
+    /// Whether a yield is under way, and the waiter has not asked yet.
+    yields: bool,
     /// The end of the validity of the waiter's grant.
     granted: Option<Instant>,
-}
-
-/// The state of a waiter's subscription.
-enum SubscriptionState {
-    Sure,
-    /// The subscription is confirmed when this completes. The waiter waits for it once.
-    Subscribing(BoxFuture<Result<(), CallError>>),
-    /// A yield is under way, and the waiter has not asked yet. It may have to subscribe.
-    Yielding(Option<BoxFuture<Result<(), CallError>>>),
 }
 
 impl Waiting {
@@ -228,13 +222,7 @@ impl Waiting {
             // subscriptions and their ends in the order of joins and leaves.
             (id, wakeups.redis.subscribe(spec.channel.clone()))
         });
-        Self::new(
-            engine,
-            spec,
-            id,
-            signal,
-            SubscriptionState::Subscribing(subscribed),
-        )
+        Self::new(engine, spec, id, signal, Some(subscribed), false)
     }
 
     fn new(
@@ -242,7 +230,8 @@ impl Waiting {
         spec: &Arc<LockSpec>,
         id: WaiterId,
         signal: Arc<Signal>,
-        subscription: SubscriptionState,
+        subscribing: Option<BoxFuture<Result<(), CallError>>>,
+        yields: bool,
     ) -> Self {
         engine.gauges.add_waiter(spec.protocol.kind());
         Self {
@@ -250,7 +239,8 @@ impl Waiting {
             spec: spec.clone(),
             id,
             signal,
-            subscription,
+            subscribing,
+            yields,
             granted: None,
         }
     }
@@ -268,43 +258,25 @@ impl Waiting {
             Some((id, subscribed))
         };
         let (id, subscribed) = wakeups.room.change(join)?;
-        let subscription = SubscriptionState::Yielding(subscribed);
-        Some(Self::new(engine, spec, id, signal, subscription))
+        Some(Self::new(engine, spec, id, signal, subscribed, true))
     }
 
     /// Returns whether the waiter has not asked yet, and must wait for the end of a yield. True
     /// once.
     pub(super) fn take_yield(&mut self) -> bool {
-        let subscription = std::mem::replace(&mut self.subscription, SubscriptionState::Sure);
-        let (yields, subscription) = match subscription {
-            SubscriptionState::Yielding(Some(subscribed)) => {
-                (true, SubscriptionState::Subscribing(subscribed))
-            }
-            SubscriptionState::Yielding(None) => (true, SubscriptionState::Sure),
-            subscription => (false, subscription),
-        };
-        self.subscription = subscription;
-        yields
+        std::mem::take(&mut self.yields)
     }
 
     /// Whether the waiter still has to wait for [`subscribed`](Self::subscribed).
     pub(super) fn is_subscribing(&self) -> bool {
-        matches!(self.subscription, SubscriptionState::Subscribing(_))
-    }
-
-    /// Whether the subscription is confirmed, or has failed and polling has to do.
-    pub(super) fn hears(&self) -> bool {
-        matches!(self.subscription, SubscriptionState::Sure)
+        self.subscribing.is_some()
     }
 
     /// Completes when the subscription is confirmed or refused, and after the poll interval at the
     /// latest. Polling, which needs no subscription, has to do then.
     pub(super) async fn subscribed(&mut self, deadline: Deadline) {
-        let wakeups = &self.engine.wakeups;
-        let subscribed = match std::mem::replace(&mut self.subscription, SubscriptionState::Sure) {
-            SubscriptionState::Sure | SubscriptionState::Yielding(None) => return,
-            SubscriptionState::Subscribing(subscribed)
-            | SubscriptionState::Yielding(Some(subscribed)) => subscribed,
+        let Some(subscribed) = self.subscribing.take() else {
+            return;
         };
         let longest = Instant::now() + self.engine.config.max_poll_interval;
         // A refused subscription is like a slow one: polling has to do.
@@ -313,7 +285,8 @@ impl Waiting {
         // A caller that timed out does not record a subscription result.
         if done.is_ok() || Instant::now() >= longest {
             let done = matches!(done, Ok(Some(Ok(()))));
-            wakeups.room.waiters().record_subscription(&self.spec, done);
+            let room = &self.engine.wakeups.room;
+            room.waiters().record_subscription(&self.spec, done);
         }
     }
 
