@@ -188,15 +188,14 @@ impl<S: Clone> Waiters<S> {
         now: Instant,
     ) -> Vec<S> {
         let published = heard.is_some();
-        let heard =
+        let listen_until =
             heard.and_then(|heard| self.yields.record_release(spec, heard, due, alone, now));
         let Some(queue) = self.queue(spec) else {
             return Vec::new();
         };
         if queue.keeps_subscribed == KeepsSubscribed::WhileHeld {
-            queue.keeps_subscribed = heard.map_or(KeepsSubscribed::No, |heard| {
-                KeepsSubscribed::Until(heard.listen_until)
-            });
+            queue.keeps_subscribed =
+                listen_until.map_or(KeepsSubscribed::No, KeepsSubscribed::Until);
         }
         let notified =
             match ticket.is_some_and(|ticket| queue.echoes.record_answer(ticket, published, now)) {

@@ -153,18 +153,16 @@ impl Yielding {
             .is_none_or(|began| lasted(began) >= self.longest_streak(waiting))
     }
 
-    fn begin(&mut self, now: Instant) -> Instant {
-        let until = now + self.length;
+    fn begin(&mut self, now: Instant) {
         self.last = Some(Yield {
             began: now,
-            until,
+            until: now + self.length,
             waited_for: false,
             used: false,
             turns: 0,
             stand_back: None,
         });
         self.streak_began = None;
-        until
     }
 
     fn record_grant(&mut self, now: Instant) {
@@ -232,15 +230,6 @@ impl Yielding {
     }
 }
 
-/// A release that other clients heard.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Heard {
-    /// The end of the yield that it began.
-    pub(super) yield_until: Option<Instant>,
-    /// The time until which this client stays subscribed, because it may come back.
-    pub(super) listen_until: Instant,
-}
-
 /// The neighbours at each lock that had any lately.
 #[derive(Debug)]
 pub(super) struct Yields {
@@ -277,6 +266,9 @@ impl Yields {
 
     /// Records the release of a last hold. If other clients heard of it, a yield begins if it is
     /// `due`. If the release was `alone`, no other task of this client waits for the lock.
+    ///
+    /// Returns the time until which this client stays subscribed, because it may come back; `None`
+    /// if no other client heard of the release.
     pub(super) fn record_release(
         &mut self,
         spec: &Arc<LockSpec>,
@@ -284,7 +276,7 @@ impl Yields {
         due: bool,
         alone: bool,
         now: Instant,
-    ) -> Option<Heard> {
+    ) -> Option<Instant> {
         if !self.on {
             return None;
         }
@@ -305,10 +297,10 @@ impl Yields {
         let side = self.at(spec)?;
         (side.neighbours, side.heard) = (neighbours, now);
         side.left = alone.then_some(now);
-        Some(Heard {
-            yield_until: due.then(|| side.begin(now)),
-            listen_until: now + side.length,
-        })
+        if due {
+            side.begin(now);
+        }
+        Some(now + side.length)
     }
 
     /// Whether other clients may have heard the last release.
