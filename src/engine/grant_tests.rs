@@ -87,7 +87,7 @@ fn p_a4_the_end_of_one_tenure_does_not_touch_the_next() {
     let entry = owners.enter(&"a".into(), OwnerId::new(Uuid::nil(), Owner::new()));
     let (first, first_id) = grant(&owners, &entry, None);
     first.lose(LostReason::Gone);
-    assert!(owners.tenure_under_field(&spec(), &entry).is_none());
+    assert!(owners.tenure_under_field(HoldMode::Owner, &entry).is_none());
     let (second, _) = grant(&owners, &entry, None);
     first.finish_release(Some(first_id), Instant::now(), 0, None);
     first.lose(LostReason::Expired);
@@ -96,7 +96,7 @@ fn p_a4_the_end_of_one_tenure_does_not_touch_the_next() {
         Some(LostReason::Gone),
         "the first reason stays"
     );
-    let present = owners.tenure_under_field(&spec(), &entry);
+    let present = owners.tenure_under_field(HoldMode::Owner, &entry);
     assert!(present.is_some_and(|tenure| tenure.number == second.number));
     assert_eq!(second.lost_reason(Instant::now()), None);
 }
@@ -120,7 +120,7 @@ fn a_grant_for_one_more_hold_of_a_lost_tenure_is_refused() {
     outer.lose(LostReason::Expired);
     let refused = try_grant(&owners, &entry, Some(outer), Instant::now());
     assert!(matches!(refused, Err(None)));
-    assert!(owners.tenure_under_field(&spec(), &entry).is_none());
+    assert!(owners.tenure_under_field(HoldMode::Owner, &entry).is_none());
 }
 
 /// The owner of a lent field re-enters the tenure that other readers have under it.
@@ -191,8 +191,10 @@ fn a_lock_that_is_handed_off_keeps_the_field_of_its_first_owner() {
     assert!(owners.tenure(&spec(), HoldMode::Owner, one).is_none());
     assert!(owners.tenure(&spec(), HoldMode::Owner, two).is_some());
     assert!(
-        owners.tenure_under_field(&spec(), &entry).is_some()
-            && owners.tenure_under_field(&spec(), &of_two).is_none()
+        owners.tenure_under_field(HoldMode::Owner, &entry).is_some()
+            && owners
+                .tenure_under_field(HoldMode::Owner, &of_two)
+                .is_none()
     );
     // The end of the first tenure does not end the second.
     first.lose(LostReason::Gone);
@@ -252,7 +254,7 @@ fn readers_of_one_client_share_a_tenure() {
     assert_eq!(owners.tenures(None).len(), 1, "and not one for each");
     assert_eq!(tenure.leave(first), Some(0));
     // The owner holds nothing, and its field is lent.
-    assert!(!held_by(one) && owners.tenure_under_field(&spec, &entry).is_some());
+    assert!(!held_by(one) && owners.tenure_under_field(HoldMode::Read, &entry).is_some());
     assert!(join(one).is_some_and(|(shared, id, _)| shared.leave(id) == Some(0)));
     // The reader's own attempt is under way.
     let busy = owners.enter(&spec.name, three);

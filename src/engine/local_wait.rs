@@ -400,6 +400,6 @@ impl Engine {
 
     /// Notifies all waiters, which see that the client is closed.
     pub(super) fn notify_contended(&self) {
-        drop(self.owners.locals(|_, local| [local.close()]));
+        drop(self.owners.locals(|local| [local.close()]));
     }
 }

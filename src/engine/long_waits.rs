@@ -13,10 +13,9 @@ const MOST_LOGGED: usize = 10;
 
 /// The longest wait for a lock in a local queue or a wake-up queue.
 struct LongWait {
-    name: Arc<str>,
+    spec: Arc<LockSpec>,
     waiter: Owner,
     since: Instant,
-    spec: Option<Arc<LockSpec>>,
 }
 
 /// The logged waits by lock: the start of the wait, and its duration at the next log line.
@@ -42,7 +41,7 @@ impl Engine {
             }
             if let Some(longest) = slow {
                 logged.retain(|name, (since, _)| {
-                    let lasts = |wait: &LongWait| wait.name == *name && wait.since == *since;
+                    let lasts = |wait: &LongWait| wait.spec.name == *name && wait.since == *since;
                     waits.iter().any(lasts)
                 });
                 self.warn_of_slow_waits(waits, longest, &mut logged).await;
@@ -53,23 +52,18 @@ impl Engine {
     /// The longest waits of each lock that have lasted for `least`.
     fn waits(&self, least: Duration) -> Vec<LongWait> {
         let lasts = |signal: &Signal| signal.since.elapsed() >= least;
-        let mut waits = self.owners.locals(|name, local| {
+        let wait = |spec: &Arc<LockSpec>, signal: &Signal| LongWait {
+            spec: spec.clone(),
+            waiter: signal.owner,
+            since: signal.since,
+        };
+        let mut waits = self.owners.locals(|local| {
             let signal = local.foremost().filter(|signal| lasts(signal))?;
-            Some(LongWait {
-                name: name.clone(),
-                waiter: signal.owner,
-                since: signal.since,
-                spec: None,
-            })
+            Some(wait(&local.spec, &signal))
         });
         self.wakeups.foremost(|spec, signal| {
             if lasts(signal) {
-                waits.push(LongWait {
-                    name: spec.name.clone(),
-                    waiter: signal.owner,
-                    since: signal.since,
-                    spec: Some(spec.clone()),
-                });
+                waits.push(wait(spec, signal));
             }
         });
         waits
@@ -79,7 +73,8 @@ impl Engine {
     /// may be waiting for that owner.
     fn warn_of_deadlocks(&self, waits: &[LongWait], longest: Duration) {
         let long = |wait: &&LongWait| wait.since.elapsed() >= longest;
-        for LongWait { name, waiter, .. } in waits.iter().filter(long) {
+        for LongWait { spec, waiter, .. } in waits.iter().filter(long) {
+            let name = &spec.name;
             for holder in self.owners.tenures(Some(name)) {
                 let owners = holder.live_owners();
                 if let Some((owner, _)) = owners.iter().find(|(owner, _)| owner != waiter)
@@ -108,28 +103,22 @@ impl Engine {
     ) {
         // Sorted, so that of several waits at one name the longest is logged.
         waits.sort_by_key(|wait| wait.since);
-        let specs: HashMap<_, _> = waits
-            .iter()
-            .filter_map(|wait| Some((wait.name.clone(), wait.spec.clone()?)))
-            .collect();
         let mut count = 0;
         for wait in waits {
-            let waited = wait.since.elapsed();
-            let next = logged.get(&wait.name).map_or(longest, |(_, next)| *next);
+            let (name, waited) = (&wait.spec.name, wait.since.elapsed());
+            let next = logged.get(name).map_or(longest, |(_, next)| *next);
             if waited < next || count == MOST_LOGGED {
                 continue;
             }
-            logged.insert(wait.name.clone(), (wait.since, waited * 2));
+            logged.insert(name.clone(), (wait.since, waited * 2));
             let Some(suppressed) = self.log_limits.slow_waits.may_log() else {
                 continue;
             };
             count += 1;
-            let own = || Some(self.owners.tenures(Some(&wait.name)).first()?.spec.clone());
-            let spec = specs.get(&wait.name).cloned().or_else(own);
-            let holders = self.shown_holders(spec.as_deref()).await;
+            let holders = self.shown_holders(&wait.spec).await;
             tracing::warn!(
                 name: "lock.waiting",
-                name = %wait.name, waiter = %wait.waiter, ?waited, holders, suppressed,
+                %name, waiter = %wait.waiter, ?waited, holders, suppressed,
                 "a task waits for a lock"
             );
         }
@@ -138,12 +127,9 @@ impl Engine {
     /// The holders, for a log line.
     fn shown_holders<'a>(
         self: &'a Arc<Self>,
-        spec: Option<&'a LockSpec>,
+        spec: &'a LockSpec,
     ) -> Pin<Box<dyn Future<Output = String> + Send + 'a>> {
         Box::pin(async move {
-            let Some(spec) = spec else {
-                return "not known".into();
-            };
             match self.holders(spec).await {
                 Ok(holders) if holders.is_empty() => "none now".into(),
                 Ok(holders) => {

@@ -83,10 +83,9 @@ type LocalKey = (Arc<str>, HoldMode);
 
 /// The state that the tasks of a client share of a lock. Handles that are made meanwhile share its
 /// spec.
-#[derive(Default)]
 pub(super) struct Local {
     lock: LocalLock<Arc<Tenure>, AcquireRequest, HoldGuard>,
-    spec: Option<Arc<LockSpec>>,
+    pub(super) spec: Arc<LockSpec>,
 }
 
 impl Deref for Local {
@@ -122,7 +121,7 @@ impl OwnerTable {
         let key = || (spec.name.clone(), spec.mode);
         let local = || Local {
             lock: LocalLock::default(),
-            spec: Some(spec.clone()),
+            spec: spec.clone(),
         };
         (!spec.mode.is_shared()).then(|| self.locals.enter(key(), local))
     }
@@ -135,7 +134,7 @@ impl OwnerTable {
         protocol: &dyn LockProtocol,
     ) -> Option<Arc<LockSpec>> {
         let key = (name.clone(), protocol.mode());
-        let spec = self.locals.peek(&key, |local| local.spec.clone()).flatten();
+        let spec = self.locals.peek(&key, |local| local.spec.clone());
         spec.filter(|spec| spec.protocol.kind() == protocol.kind())
     }
 
@@ -154,22 +153,28 @@ impl OwnerTable {
         if mode.is_shared() {
             return self.enter(&spec.name, owner).reading();
         }
-        let local = self.locals.enter((spec.name.clone(), mode), Local::default);
-        let (holder, tenure) = local.current()?;
+        let (holder, tenure) = self.current(&spec.name, mode)?;
         (holder == owner.owner()).then_some(tenure)
     }
 
-    /// The tenure under the field of this entry, whichever owner has it.
+    /// The tenure of the exclusive lock `name` in this mode, and its owner.
+    fn current(&self, name: &Arc<str>, mode: HoldMode) -> Option<(Owner, Arc<Tenure>)> {
+        // The clone is returned and not dropped under the table's lock: its drop could be the last
+        // use of an entry.
+        let key = (name.clone(), mode);
+        self.locals.peek(&key, |local| local.current()).flatten()
+    }
+
+    /// The tenure in this mode under the field of this entry, whichever owner has it.
     pub(super) fn tenure_under_field(
         &self,
-        spec: &LockSpec,
+        mode: HoldMode,
         entry: &OwnerEntryRef,
     ) -> Option<Arc<Tenure>> {
-        if spec.mode.is_shared() {
+        if mode.is_shared() {
             return entry.tenure_under_field();
         }
-        let key = (spec.name.clone(), spec.mode);
-        let (_, tenure) = self.locals.enter(key, Local::default).current()?;
+        let (_, tenure) = self.current(&entry.key().0, mode)?;
         (tenure.entry().key() == entry.key()).then_some(tenure)
     }
 
@@ -179,19 +184,11 @@ impl OwnerTable {
         spec: &LockSpec,
         entry: &OwnerEntryRef,
     ) -> Option<(Arc<Tenure>, HoldId)> {
-        let held = spec.mode.together().iter().filter_map(|mode| {
-            if mode.is_shared() {
-                return entry.tenure_under_field();
-            }
-            let key = (spec.name.clone(), *mode);
-            let (_, tenure) = self.locals.enter(key, Local::default).current()?;
-            (tenure.entry().key() == entry.key()).then_some(tenure)
-        });
-        let mut dropped = held.filter_map(|tenure| {
+        spec.mode.together().iter().find_map(|mode| {
+            let tenure = self.tenure_under_field(*mode, entry)?;
             let id = tenure.take_dropped()?;
             Some((tenure, id))
-        });
-        dropped.next()
+        })
     }
 
     /// The present tenures of this client on `name`, or on all locks.
@@ -221,9 +218,9 @@ impl OwnerTable {
     /// `find` must not end a use.
     pub(super) fn locals<T, I: IntoIterator<Item = T>>(
         &self,
-        find: impl Fn(&Arc<str>, &Local) -> I,
+        find: impl Fn(&Local) -> I,
     ) -> Vec<T> {
-        self.locals.collect(|(name, _), local| find(name, local))
+        self.locals.collect(|_, local| find(local))
     }
 
     pub(super) fn next_number(&self) -> u64 {

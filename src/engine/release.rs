@@ -507,7 +507,7 @@ impl Engine {
             let _op_lock = entry.take_op_lock().await;
             if engine
                 .owners
-                .tenure_under_field(&tenure.spec, entry)
+                .tenure_under_field(tenure.spec.mode, entry)
                 .is_none()
             {
                 engine.give_back(&tenure.spec, entry).await;
@@ -520,7 +520,7 @@ impl Engine {
     pub(super) async fn give_back(self: &Arc<Self>, spec: &Arc<LockSpec>, entry: &OwnerEntryRef) {
         let live = self
             .owners
-            .tenure_under_field(spec, entry)
+            .tenure_under_field(spec.mode, entry)
             .filter(|tenure| tenure.lost_reason(Instant::now()).is_none());
         if live.is_some() && spec.protocol.most_holds() == 1 {
             // An owner of this kind has one hold at most, so there is no second one. A release here
