@@ -154,23 +154,20 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
         wait: impl FnOnce() -> (W, Arc<Signal<O>>),
     ) -> Entered<O> {
         let mut state = self.state();
-        let is_free = match &state.current {
+        let is_current = match &state.current {
             Some(current) if current.owner == owner => return Entered::AlreadyHolds,
-            current => current.is_none() && state.asker.is_none(),
+            current => current.is_some(),
         };
         let id = state.next_id();
-        let no_task_waits = state
-            .contention
-            .as_ref()
-            .is_none_or(|contention| contention.waiters.is_empty());
-        if is_free && no_task_waits {
+        if !is_current && state.asker.is_none() {
+            // The end of a tenure and the leave of an asker make the first waiter the asker, so no
+            // task waits here.
+            let contention = state.contention.as_ref();
+            debug_assert!(contention.is_none_or(|contention| contention.waiters.is_empty()));
+            debug_assert!(state.listener.is_none());
             state.asker = Some(id);
-            let old = state.listener.take();
-            drop(state);
-            drop(old);
             return Entered::Asker(id);
         }
-        let is_current = state.current.is_some();
         let contention = state.contention.get_or_insert_default();
         if is_current {
             contention.last_busy = Some(Instant::now());
