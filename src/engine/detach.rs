@@ -13,7 +13,7 @@ use std::{
     future::poll_fn,
     pin::{Pin, pin},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex,
         atomic::{AtomicBool, Ordering},
     },
     task::{Context, Poll},
@@ -29,7 +29,7 @@ use tokio::{
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use super::Engine;
-use crate::error::Error;
+use crate::{error::Error, sync::lock};
 
 pin_project! {
     /// A future that may outlive its caller, and the deadline of that caller. All of it is in one
@@ -96,15 +96,11 @@ impl Caller {
 
     /// Sets the reason why there is no answer yet.
     pub(super) fn set_reason(&self, reason: &str) {
-        *self.reason_slot() = Some(reason.to_owned());
+        *lock(&self.0.reason) = Some(reason.to_owned());
     }
 
     pub(super) fn reason(&self) -> Option<String> {
-        self.reason_slot().clone()
-    }
-
-    fn reason_slot(&self) -> MutexGuard<'_, Option<String>> {
-        self.0.reason.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0.reason).clone()
     }
 }
 

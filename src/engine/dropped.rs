@@ -2,7 +2,7 @@
 //! wait for them, so that a drop of the guard before `try_lock` frees the lock.
 
 use std::sync::{
-    Arc, Mutex, MutexGuard, PoisonError,
+    Arc, Mutex,
     atomic::{AtomicUsize, Ordering},
 };
 
@@ -12,7 +12,7 @@ use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use super::BoxFuture;
-use crate::hash::HashMap;
+use crate::{hash::HashMap, sync::lock};
 
 /// Tokens of releases, each cancelled when its release is done.
 type Pending = SmallVec<[CancellationToken; 1]>;
@@ -38,7 +38,7 @@ impl PendingReleases {
     /// Adds a dropped guard of the lock `name`.
     pub(super) fn add(self: &Arc<Self>, name: &Arc<str>) -> PendingRelease {
         let done = CancellationToken::new();
-        let mut pending = self.pending();
+        let mut pending = lock(&self.pending);
         pending.entry(name.clone()).or_default().push(done.clone());
         self.count.fetch_add(1, Ordering::Relaxed);
         drop(pending);
@@ -62,21 +62,17 @@ impl PendingReleases {
         if self.is_empty() {
             return None;
         }
-        let pending = self.pending().get(name).cloned()?;
+        let pending = lock(&self.pending).get(name).cloned()?;
         let all = async move { join_all(pending.iter().map(CancellationToken::cancelled)).await };
         let released = async move { timeout_at(until, all).await.is_ok() };
         Some(Box::pin(released))
-    }
-
-    fn pending(&self) -> MutexGuard<'_, HashMap<Arc<str>, Pending>> {
-        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for PendingRelease {
     fn drop(&mut self) {
         self.done.cancel();
-        let mut pending = self.guards.pending();
+        let mut pending = lock(&self.guards.pending);
         self.guards.count.fetch_sub(1, Ordering::Relaxed);
         if let Some(of_lock) = pending.get_mut(&self.name) {
             of_lock.retain(|token| !token.is_cancelled());
@@ -114,7 +110,7 @@ mod tests {
         drop(first);
         assert_eq!((&mut operation).now_or_never(), Some(true));
         drop(later);
-        assert!(guards.pending().is_empty());
+        assert!(lock(&guards.pending).is_empty());
         assert_eq!(guards.count.load(Ordering::Relaxed), 0);
     }
 

@@ -7,7 +7,7 @@
 
 use std::{
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex,
         atomic::{AtomicBool, Ordering},
         mpsc,
     },
@@ -24,6 +24,7 @@ use crate::{
     durability::Durability,
     error::LostReason,
     redis::{self, Batcher, Target},
+    sync::lock,
     wire::Request,
 };
 
@@ -67,12 +68,7 @@ impl FinalRequests {
 
     /// Adds a request, to be sent at the end of the runtime.
     pub(super) fn add(&self, request: Request) {
-        let mut pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
-        pending.push(request);
-    }
-
-    fn take_pending(&self) -> Vec<Request> {
-        std::mem::take(&mut *self.pending.lock().unwrap_or_else(PoisonError::into_inner))
+        lock(&self.pending).push(request);
     }
 
     /// Sends the requests on a new connection, by a new thread, and waits for that.
@@ -150,7 +146,7 @@ impl Engine {
             return is_due;
         }
         let mut requests = requests();
-        requests.extend(final_requests.take_pending());
+        requests.append(&mut lock(&final_requests.pending));
         if !requests.is_empty() {
             final_requests.send(requests, &self.config);
         }

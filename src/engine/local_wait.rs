@@ -4,7 +4,7 @@
 //! One background task per client checks all contended locks for waiters and askers that are not
 //! polled.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use tokio::{
     sync::Notify,
@@ -23,7 +23,7 @@ use super::{
     tenure::Tenure,
     waiters::max_poll_interval,
 };
-use crate::{error::Error, owner::OwnerId};
+use crate::{error::Error, owner::OwnerId, sync::lock};
 
 /// How a waiter is notified.
 pub(super) type Signal = room::Signal<HoldGuard>;
@@ -37,19 +37,15 @@ pub(super) struct ContendedLocks {
 }
 
 impl ContendedLocks {
-    fn locks(&self) -> std::sync::MutexGuard<'_, Vec<LocalRef>> {
-        self.locks.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn add(&self, local: &LocalRef) {
-        self.locks().push(local.clone());
+        lock(&self.locks).push(local.clone());
         self.changed.notify_one();
         self.begun.notify_one();
     }
 
     /// Completes when a lock has a local queue.
     pub(super) async fn awaited(&self) {
-        if self.locks().is_empty() {
+        if lock(&self.locks).is_empty() {
             self.begun.notified().await;
         }
     }
@@ -62,7 +58,7 @@ impl ContendedLocks {
         let mut withdrawn = Vec::new();
         let mut notified = Vec::new();
         let mut marks = Vec::new();
-        self.locks().retain(|local| {
+        lock(&self.locks).retain(|local| {
             let pause = |tenure: &Arc<Tenure>| {
                 max_poll_interval(&tenure.spec, engine.config.max_poll_interval)
             };

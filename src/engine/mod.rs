@@ -70,7 +70,7 @@ mod yielding;
 use std::{
     ops::Deref,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -593,7 +593,7 @@ impl Engine {
         self.close();
         self.jobs.finish();
         self.ended.cancelled().await;
-        let mut unreleased = std::mem::take(&mut *self.unreleased());
+        let mut unreleased = std::mem::take(&mut *lock(&self.unreleased));
         // A hold whose lease has ended needs no release.
         unreleased.retain(|hold| hold.until > Instant::now().into_std());
         ShutdownReport { unreleased }
@@ -619,7 +619,7 @@ impl Engine {
 
     /// Records the holds of each owner of `tenure` that stay on the server until its lease ends.
     fn record_unreleased(&self, tenure: &Tenure, owners: impl IntoIterator<Item = (Owner, u32)>) {
-        let mut unreleased = self.unreleased();
+        let mut unreleased = lock(&self.unreleased);
         // The report omits holds whose leases have ended.
         let now = Instant::now().into_std();
         unreleased.retain(|old| old.until > now);
@@ -639,14 +639,7 @@ impl Engine {
     fn record_released(&self, tenure: &Tenure, owner: Owner) {
         if self.any_unreleased.load(Ordering::Relaxed) {
             let (name, owner) = (&tenure.spec.name, OwnerId::new(self.id, owner));
-            self.unreleased()
-                .retain(|old| old.name != *name || old.owner != owner);
+            lock(&self.unreleased).retain(|old| old.name != *name || old.owner != owner);
         }
-    }
-
-    fn unreleased(&self) -> std::sync::MutexGuard<'_, Vec<Unreleased>> {
-        self.unreleased
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
     }
 }
