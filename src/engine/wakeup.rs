@@ -139,7 +139,7 @@ impl Wakeups {
         if spec.has_queue() || !known && self.surely_unheard(spec, reply) {
             return;
         }
-        self.finish_release(spec, None, (None, true), Some(reply));
+        self.finish_release(spec, None, None, Some(reply));
     }
 
     /// Records the end of a last hold at `spec` without an answered release.
@@ -155,17 +155,18 @@ impl Wakeups {
         spec.announced && self.redis.counts_listeners() && listeners(reply) == 0
     }
 
-    /// Finishes a release. Without a `reply`, it may not have been published.
+    /// Finishes a release. A yield begins if it is `due`; `None` if no task waits for the lock here.
+    /// Without a `reply`, the release may not have been published.
     fn finish_release(
         &self,
         spec: &Arc<LockSpec>,
         ticket: Option<Ticket>,
-        leaving: (Option<bool>, bool),
+        due: Option<bool>,
         reply: Option<&Reply>,
     ) {
         self.room.change_and_notify(|waiters| {
             let now = Instant::now();
-            let (due, alone) = leaving;
+            let alone = due.is_none();
             let due = due.unwrap_or_else(|| waiters.yields.is_due(spec, 0, now));
             let heard = reply.map(|reply| self.neighbours(waiters, spec, reply));
             let notified = waiters.finish_release(spec, ticket, heard, (due, alone), now);
@@ -371,12 +372,11 @@ impl<'a> FreeingRelease<'a> {
 
     /// Finishes the release, which the server has answered.
     pub(super) fn finish(mut self, reply: &Reply) {
-        let (ticket, alone) = (self.ticket.take(), self.due.is_none());
-        match ticket {
-            None if alone => self.wakeups.record_release(self.spec, reply),
-            ticket => {
-                let wakeups = self.wakeups;
-                wakeups.finish_release(self.spec, ticket, (self.due, alone), Some(reply));
+        match (self.ticket.take(), self.due) {
+            (None, None) => self.wakeups.record_release(self.spec, reply),
+            (ticket, due) => {
+                self.wakeups
+                    .finish_release(self.spec, ticket, due, Some(reply));
             }
         }
     }
@@ -385,9 +385,8 @@ impl<'a> FreeingRelease<'a> {
 impl Drop for FreeingRelease<'_> {
     fn drop(&mut self) {
         if let Some(ticket) = self.ticket.take() {
-            let leaving = (Some(false), false);
             self.wakeups
-                .finish_release(self.spec, Some(ticket), leaving, None);
+                .finish_release(self.spec, Some(ticket), Some(false), None);
         }
     }
 }
