@@ -24,7 +24,7 @@ use super::{
     tenure::Tenure,
 };
 use crate::{
-    durability::{Acknowledged, Durability},
+    durability::Acknowledged,
     error::{Error, LostReason},
     owner::OwnerId,
     redis::SendPermit,
@@ -222,8 +222,15 @@ impl Attempt {
         let durability = self.request.durability;
         if !engine.batcher.is_ready_for(spec, durability) {
             // A hold in doubt has to be given back, so without a caller the wait goes on.
-            let caller = (!in_doubt).then_some(&self.caller);
-            Box::pin(engine.wait_for_connection(spec, durability, caller)).await;
+            let may_give_up = !in_doubt;
+            let connected = async {
+                tokio::select! {
+                    () = engine.batcher.ready(spec, durability) => {}
+                    () = self.caller.gone(), if may_give_up => {}
+                    () = engine.closed.cancelled(), if may_give_up => {}
+                }
+            };
+            Box::pin(connected).await;
         }
         if let Some(asking) = engine.batcher.may_announce(spec)
             && !asking.await
@@ -322,8 +329,8 @@ impl Attempt {
     /// Refuses a grant that too few replicas have acknowledged, and any grant to a closed client,
     /// which renews no hold.
     fn check_grant(&self, acknowledged: Option<Acknowledged>) -> Result<(), Error> {
-        if self.engine.is_short(acknowledged) {
-            return Err(too_few(&self.request.spec, acknowledged));
+        if let Some(short) = self.engine.shortfall(acknowledged) {
+            return Err(replication_error(&self.request.spec, short));
         }
         match self.engine.is_closed() {
             true => Err(Error::Closed),
@@ -418,33 +425,9 @@ impl Engine {
         })
     }
 
-    /// Whether too few replicas have acknowledged a write, and `check_replicas` is set.
-    pub(super) fn is_short(&self, acknowledged: Option<Acknowledged>) -> bool {
-        let short = acknowledged.is_some_and(|acknowledged| !acknowledged.is_enough());
-        short && self.config.check_replicas
-    }
-
-    /// Completes when there is a connection. With a `caller`, also when the caller has gone or the
-    /// client has closed.
-    async fn wait_for_connection(
-        &self,
-        spec: &LockSpec,
-        durability: Durability,
-        caller: Option<&Caller>,
-    ) {
-        let given_up = async {
-            match caller {
-                Some(caller) => tokio::select! {
-                    () = caller.gone() => {}
-                    () = self.closed.cancelled() => {}
-                },
-                None => std::future::pending().await,
-            }
-        };
-        tokio::select! {
-            () = self.batcher.ready(spec, durability) => {}
-            () = given_up => {}
-        }
+    /// The acknowledgements of a write, if they are too few and `check_replicas` is set.
+    pub(super) fn shortfall(&self, acknowledged: Option<Acknowledged>) -> Option<Acknowledged> {
+        acknowledged.filter(|by| !by.is_enough() && self.config.check_replicas)
     }
 }
 
@@ -454,11 +437,12 @@ fn unanswered() -> Ended {
     })
 }
 
-fn too_few(spec: &LockSpec, acknowledged: Option<Acknowledged>) -> Error {
+/// The error for a write that too few replicas have acknowledged.
+pub(super) fn replication_error(spec: &LockSpec, short: Acknowledged) -> Error {
     Error::Replication {
         name: spec.name.clone(),
-        acknowledged: acknowledged.map_or(0, |acknowledged| acknowledged.by),
-        wanted: acknowledged.map_or(0, |acknowledged| acknowledged.wanted),
+        acknowledged: short.by,
+        wanted: short.wanted,
     }
 }
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 use super::{
-    Engine, hold_guard::HoldGuard, hold_set::HoldId, refusal_error, request::Then, runtime,
-    tenure::Tenure,
+    Engine, attempt::replication_error, hold_guard::HoldGuard, hold_set::HoldId, refusal_error,
+    request::Then, runtime, tenure::Tenure,
 };
 use crate::{
     error::{Error, LostReason},
@@ -74,11 +74,7 @@ impl Engine {
         let durability = tenure.durability(self.batcher.replicas(spec));
         let answered = self.call_durably(spec, request, true, durability).await?;
         if let Some(short) = answered.acknowledged.filter(|by| !by.is_enough()) {
-            return Err(Error::Replication {
-                name: spec.name.clone(),
-                acknowledged: short.by,
-                wanted: short.wanted,
-            });
+            return Err(replication_error(spec, short));
         }
         let there =
             presence(answered.reply).map_err(|refusal| refusal_error(&spec.name, refusal))?;

@@ -100,7 +100,7 @@ use crate::{
     sync::lock,
     timers,
     wire::{
-        Inspection, Lease, LockProtocol, LockSpec, Presence, Refusal, Reply, Request,
+        Inspection, Lease, LockProtocol, LockSpec, Presence, Reply, Request,
         holders::{self, Holder, Waiter},
         name, presence,
         sync_spec::SyncSpec,
@@ -516,15 +516,8 @@ impl Engine {
             Ok(Err(CallError::Unanswered { reason, .. })) => {
                 Err(Error::unavailable_by(&*reason, self.batcher.any_trouble()))
             }
-            Ok(Err(CallError::Refused(refusal))) => Err(match refusal {
-                Refusal::Transient { message } => {
-                    let cause = Cause::server(&*message);
-                    Error::unavailable_by(message, Some(Arc::new(cause)))
-                }
-                Refusal::Failed { message } | Refusal::WrongKind { found: message } => {
-                    Error::Redis { message }
-                }
-            }),
+            // PING reads no key, so the error names no lock.
+            Ok(Err(CallError::Refused(refusal))) => Err(refusal_error(&"".into(), refusal)),
             Err(_) => Err(Error::unavailable_by(
                 format!("no answer within {limit:?}"),
                 self.batcher.any_trouble(),

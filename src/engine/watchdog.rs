@@ -211,7 +211,7 @@ impl Engine {
         for ((renewal, _op_lock), answer) in turns.iter().zip(answers) {
             match answer {
                 Ok(answered) => {
-                    let short = self.is_short(answered.acknowledged);
+                    let short = self.shortfall(answered.acknowledged).is_some();
                     self.handle_renewal_answer(renewal, sent, presence(answered.reply), short);
                 }
                 Err(CallError::Refused(refusal)) => {

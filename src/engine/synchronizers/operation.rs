@@ -9,7 +9,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::{
     super::{
-        CallError, Engine, Refusal, Request,
+        CallError, Engine, Request,
         detach::{Caller, DetachOnDrop},
         retry::{Retry, TRANSIENT_PAUSE},
         runtime,
@@ -22,6 +22,7 @@ use crate::{
     error::Error,
     timers,
     wire::{
+        Refusal,
         reply::{Detail, Outcome},
         sync_spec::{Attempt, SyncSpec},
     },

@@ -17,8 +17,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     super::{
-        CallError, Engine, Refusal, alarm::Alarm, attempt::OUTDATED, detach::Caller,
-        hold_set::validity, loss::elsewhere, request::Deadline, runtime,
+        CallError, Engine, alarm::Alarm, attempt::OUTDATED, detach::Caller, hold_set::validity,
+        loss::elsewhere, request::Deadline, runtime,
     },
     attempts,
     operation::{GivenBack, unexpected_answer},
@@ -30,7 +30,7 @@ use crate::{
     error::{Error, LostReason},
     sync::{AtomicU64, Mutex, Ordering, lock},
     wire::{
-        Lease,
+        Lease, Refusal,
         permit::{self, Id},
         reply::{Detail, Outcome},
         sync_spec::{Attempt, SyncSpec},
