@@ -30,7 +30,6 @@
 
 use std::{sync::Arc, time::Duration};
 
-use smallvec::SmallVec;
 use tokio::time::Instant;
 
 use crate::hash::HashMap;
@@ -81,7 +80,6 @@ impl Neighbours {
 /// The neighbours at one lock, as far as this client knows.
 #[derive(Debug)]
 struct Yielding {
-    mode: HoldMode,
     neighbours: Neighbours,
     /// The length of the next yield.
     length: Duration,
@@ -117,9 +115,8 @@ struct Yield {
 }
 
 impl Yielding {
-    fn new(mode: HoldMode, neighbours: Neighbours, now: Instant) -> Self {
+    fn new(neighbours: Neighbours, now: Instant) -> Self {
         Self {
-            mode,
             neighbours,
             length: SHORTEST,
             is_futile: false,
@@ -235,7 +232,8 @@ impl Yielding {
 pub(super) struct Yields {
     /// Whether this client yields at all.
     on: bool,
-    locks: HashMap<Arc<str>, SmallVec<[Yielding; 1]>>,
+    /// The two sides of a read-write lock have neighbours of their own.
+    locks: HashMap<(Arc<str>, HoldMode), Yielding>,
     /// The number of locks from which on entries to forget are searched for.
     look_at: usize,
 }
@@ -254,14 +252,13 @@ impl Yields {
     }
 
     fn at(&mut self, spec: &LockSpec) -> Option<&mut Yielding> {
-        let sides = self.locks.get_mut(&spec.name)?;
-        sides.iter_mut().find(|side| side.mode == spec.mode)
+        self.locks.get_mut(&key(spec))
     }
 
     /// Whether a release that other clients hear begins a yield, if `waiting` tasks of this client
     /// wait for the lock.
     pub(super) fn is_due(&mut self, spec: &LockSpec, waiting: usize, now: Instant) -> bool {
-        self.on && self.at(spec).is_none_or(|side| side.is_due(waiting, now))
+        self.on && self.at(spec).is_none_or(|lock| lock.is_due(waiting, now))
     }
 
     /// Records the release of a last hold. If other clients heard of it, a yield begins if it is
@@ -281,32 +278,30 @@ impl Yields {
             return None;
         }
         if neighbours == Neighbours::None {
-            if let Some(side) = self.at(spec) {
-                (side.last, side.neighbours) = (None, neighbours);
+            if let Some(lock) = self.at(spec) {
+                (lock.last, lock.neighbours) = (None, neighbours);
             }
             return None;
         }
-        if self.at(spec).is_some_and(|side| now > side.heard + MEMORY) {
-            self.locks.remove(&spec.name);
+        match self.at(spec) {
+            Some(lock) if now > lock.heard + MEMORY => *lock = Yielding::new(neighbours, now),
+            Some(_) => {}
+            None => self.forget_old(now),
         }
-        if self.at(spec).is_none() {
-            self.forget_old(now);
-            let sides = self.locks.entry(spec.name.clone()).or_default();
-            sides.push(Yielding::new(spec.mode, neighbours, now));
-        }
-        let side = self.at(spec)?;
-        (side.neighbours, side.heard) = (neighbours, now);
-        side.left = alone.then_some(now);
+        let lock = self.locks.entry(key(spec));
+        let lock = lock.or_insert_with(|| Yielding::new(neighbours, now));
+        (lock.neighbours, lock.heard) = (neighbours, now);
+        lock.left = alone.then_some(now);
         if due {
-            side.begin(now);
+            lock.begin(now);
         }
-        Some(now + side.length)
+        Some(now + lock.length)
     }
 
     /// Whether other clients may have heard the last release.
     pub(super) fn has_neighbours(&mut self, spec: &LockSpec) -> bool {
         self.at(spec)
-            .is_some_and(|side| side.neighbours != Neighbours::None)
+            .is_some_and(|lock| lock.neighbours != Neighbours::None)
     }
 
     /// Whether this client stays subscribed when a waiter is granted the lock.
@@ -332,15 +327,15 @@ impl Yields {
 
     /// Records a grant to this client.
     pub(super) fn record_grant(&mut self, spec: &LockSpec, now: Instant) {
-        if let Some(side) = self.at(spec) {
-            side.record_grant(now);
+        if let Some(lock) = self.at(spec) {
+            lock.record_grant(now);
         }
     }
 
     /// Records a refusal: another client has used the yield of this client, if there was one.
     pub(super) fn record_refusal(&mut self, spec: &LockSpec) {
-        if let Some(side) = self.at(spec) {
-            side.record_use();
+        if let Some(lock) = self.at(spec) {
+            lock.record_use();
         }
     }
 
@@ -359,12 +354,13 @@ impl Yields {
         if self.locks.len() < self.look_at {
             return;
         }
-        self.locks.retain(|_, sides| {
-            sides.retain(|side| now < side.heard + MEMORY);
-            !sides.is_empty()
-        });
+        self.locks.retain(|_, lock| now < lock.heard + MEMORY);
         self.look_at = FEW.max(2 * self.locks.len());
     }
+}
+
+fn key(spec: &LockSpec) -> (Arc<str>, HoldMode) {
+    (spec.name.clone(), spec.mode)
 }
 
 #[cfg(test)]

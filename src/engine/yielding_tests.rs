@@ -224,6 +224,20 @@ fn locks_that_are_left_alone_are_forgotten() {
     assert!(yields.locks.len() <= 20_000, "{}", yields.locks.len());
 }
 
+#[test]
+fn read_side_that_is_forgotten_leaves_the_write_side_as_it_is() {
+    let (mut yields, now) = (Yields::new(true), Instant::now());
+    let config = crate::Config::default();
+    let read = Arc::new(crate::Read::PROTOCOL.spec("a".into(), &config));
+    let write = Arc::new(crate::Write::PROTOCOL.spec("a".into(), &config));
+    let neighbours = Neighbours::Listening(1);
+    yields.record_release(&read, neighbours, true, true, now);
+    let later = now + MEMORY + millis(1);
+    yields.record_release(&write, neighbours, true, true, later);
+    yields.record_release(&read, neighbours, true, true, later);
+    assert!(yields.has_neighbours(&write) && yields.has_neighbours(&read));
+}
+
 proptest! {
     #[test]
     fn dead_listeners_cost_a_fifth_of_the_time_at_most(
@@ -273,8 +287,8 @@ proptest! {
             if let Some(until) = yields.until(&spec, now) {
                 prop_assert!(until <= now + LONGEST);
             }
-            if let Some(side) = yields.at(&spec) {
-                prop_assert!((SHORTEST..=LONGEST).contains(&side.length));
+            if let Some(lock) = yields.at(&spec) {
+                prop_assert!((SHORTEST..=LONGEST).contains(&lock.length));
             }
         }
     }
