@@ -474,9 +474,7 @@ impl Engine {
             .inspection(reply)
             .map_err(|refusal| refusal_error(&spec.name, refusal))?;
         // The server does not count the holds of readers that joined, and counts all under one field together.
-        let is_counted_here =
-            |tenure: &Arc<Tenure>| tenure.is_reading() && (tenure.is_shared() || tenure.is_lent());
-        if let Some(tenure) = tenure.filter(is_counted_here)
+        if let Some(tenure) = tenure.filter(|tenure| tenure.is_shared())
             && inspection.holds > 0
         {
             inspection.holds = tenure.count_of(owner);

@@ -247,7 +247,7 @@ impl Tenure {
         self.readers.is_some()
     }
 
-    /// Whether its holds are read holds. A nested one may be under another reader's field without being open to further readers.
+    /// Whether its holds are read holds.
     pub(super) fn is_reading(&self) -> bool {
         self.local.is_none()
     }
@@ -320,7 +320,7 @@ impl Tenure {
     /// Whether it has holds of an owner other than that of its field.
     pub(super) fn is_lent(&self) -> bool {
         let own = self.entry.key().1.owner();
-        match self.is_reading() {
+        match self.is_shared() {
             true => self.hold_set().owners().iter().any(|owner| *owner != own),
             false => self.is_lent_to(self.owner),
         }
