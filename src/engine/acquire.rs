@@ -144,8 +144,9 @@ impl Acquisition<'_> {
 
     /// Waits in the local queue until the task may ask the server.
     async fn enter(&mut self) -> Result<Flow, Error> {
-        if (self.engine).enter_queue(self.request, &mut self.local_entry)? {
-            let entry = &mut self.local_entry;
+        // A statement of its own, so that the future does not store the result.
+        let entry = (self.engine).enter_queue(self.request, &mut self.local_entry)?;
+        if let Some(entry) = entry {
             let turn = (self.engine).wait_in_queue(self.request, entry, &self.deadline);
             match turn.await? {
                 Admission::Ask => {}

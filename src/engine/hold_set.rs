@@ -106,7 +106,7 @@ pub(super) struct HoldSet {
     ids: u64,
     /// Upper bound of the server's count. Holds that joined do not count. Only an answered release lowers it: a cancelled release may be
     /// unsent.
-    most_on_server: u32,
+    pub(super) most_on_server: u32,
     /// The end of the time in which further readers of the client may join.
     open_until: Option<Instant>,
     /// Whether a reader has joined.
@@ -304,10 +304,6 @@ impl HoldSet {
         self.holds.len() as u32
     }
 
-    pub(super) fn most_on_server(&self) -> u32 {
-        self.most_on_server
-    }
-
     pub(super) fn live_count(&self) -> u32 {
         let live = self.holds.iter().filter(|hold| hold.phase.is_live());
         live.count() as u32
@@ -388,11 +384,6 @@ impl HoldSet {
             .map(|hold| hold.lease_at(now))
             .max_by_key(|lease| lease.duration);
         (self.most_on_server.min(rest().count() as u32), lease)
-    }
-
-    /// Sets the server's count, after a release.
-    pub(super) fn set_on_server(&mut self, most_on_server: u32) {
-        self.most_on_server = most_on_server;
     }
 
     /// Prepares a release that is sent at `sent` and leaves `lease` in force: from now on, holders

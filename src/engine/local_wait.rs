@@ -173,20 +173,20 @@ impl Drop for LocalEntry {
 }
 
 impl Engine {
-    /// Enters the local queue, if the lock has one. Returns whether the task must
+    /// Enters the local queue, if the lock has one. Returns the entry if the task must
     /// [wait](Self::wait_in_queue) there. Otherwise the task asks at once; it has no entry if its
     /// owner holds the lock already.
-    pub(super) fn enter_queue(
+    pub(super) fn enter_queue<'a>(
         self: &Arc<Self>,
         request: &AcquireRequest,
-        entry: &mut Option<LocalEntry>,
-    ) -> Result<bool, Error> {
+        entry: &'a mut Option<LocalEntry>,
+    ) -> Result<Option<&'a mut LocalEntry>, Error> {
         let Some(local) = self
             .owners
             .local(&request.spec)
             .filter(|_| request.spec.has_local_queue())
         else {
-            return Ok(false);
+            return Ok(None);
         };
         let current = local.current();
         if current.is_none_or(|(owner, _)| owner != request.owner) {
@@ -194,7 +194,7 @@ impl Engine {
         }
         let waits = || (request.clone(), Signal::new(request.owner));
         let (id, signal) = match local.enter(request.owner, waits) {
-            Entered::AlreadyHolds => return Ok(false),
+            Entered::AlreadyHolds => return Ok(None),
             Entered::Asker(id) => (id, None),
             Entered::Waiter {
                 id,
@@ -208,13 +208,13 @@ impl Engine {
             }
         };
         let waits = signal.is_some();
-        *entry = Some(LocalEntry {
+        let entry = entry.insert(LocalEntry {
             local,
             id,
             signal,
             error: None,
         });
-        Ok(waits)
+        Ok(waits.then_some(entry))
     }
 
     /// Waits in the local queue, until this task may ask the server or has the lock.
@@ -228,15 +228,12 @@ impl Engine {
     pub(super) fn wait_in_queue<'a>(
         self: &'a Arc<Self>,
         request: &'a AcquireRequest,
-        entry: &'a mut Option<LocalEntry>,
+        entry: &'a mut LocalEntry,
         deadline: &'a Deadline,
     ) -> impl Future<Output = Result<Admission, Error>> + Send + use<'a> {
         async move {
             let _waiter = self.gauges.waiter(request.spec.protocol.kind());
             loop {
-                let Some(entry) = &mut *entry else {
-                    return Ok(Admission::Ask);
-                };
                 let is_turn = match self.admission(entry)? {
                     None => false,
                     Some(Admission::Ask) => true,
@@ -303,7 +300,8 @@ impl Engine {
         acknowledged: Option<u32>,
     ) -> bool {
         let Some(local) = tenure
-            .local()
+            .local
+            .as_ref()
             .filter(|_| tenure.spec.protocol.hands_off_locally())
         else {
             return false;

@@ -456,10 +456,7 @@ impl Engine {
         let id = OwnerId::new(self.id, owner);
         // A hold that was handed off, or that readers share, is in another owner's field.
         let tenure = match spec.mode.is_shared() {
-            true => {
-                let entry = self.owners.enter(&spec.name, id);
-                entry.reading().or_else(|| entry.tenure_under_field())
-            }
+            true => self.owners.enter(&spec.name, id).read_tenure(),
             false => self.owners.tenure(spec, spec.mode, id),
         };
         let field = match &tenure {

@@ -256,6 +256,11 @@ impl OwnerEntry {
         lock(&self.under_field).clone()
     }
 
+    /// The read tenure that a request of the owner concerns: its own, or that under its field.
+    pub(super) fn read_tenure(&self) -> Option<Arc<Tenure>> {
+        self.reading().or_else(|| self.tenure_under_field())
+    }
+
     /// Whether another owner has read holds under this field.
     pub(super) fn is_lent(&self) -> bool {
         self.tenure_under_field()

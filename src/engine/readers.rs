@@ -213,11 +213,7 @@ impl Engine {
         }
         let ask = || self.try_until(request, until, prior, None);
         let entry = self.owner_entry(&request.spec, request.owner);
-        if entry
-            .reading()
-            .or_else(|| entry.tenure_under_field())
-            .is_some()
-        {
+        if entry.read_tenure().is_some() {
             // A re-entry adds to a tenure that was shared before, and does not share it anew.
             return ask().await;
         }

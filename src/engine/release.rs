@@ -329,7 +329,7 @@ impl Engine {
 
     /// Whether other tasks wait for the lock of `tenure`.
     fn is_awaited(&self, tenure: &Tenure) -> bool {
-        let is_queued = || tenure.local().is_some_and(|local| local.waiting() > 0);
+        let is_queued = || (tenure.local.as_ref()).is_some_and(|local| local.waiting() > 0);
         tenure.spec.has_local_queue() && (self.wakeups.is_awaited() || is_queued())
     }
 
@@ -396,7 +396,7 @@ impl Engine {
     ) -> Result<Reply, CallError> {
         let spec = &tenure.spec;
         let mut unanswered = Unanswered(Some((self, tenure)));
-        let waiting = tenure.local().map_or(0, |local| local.waiting());
+        let waiting = (tenure.local.as_ref()).map_or(0, |local| local.waiting());
         let freeing_release = FreeingRelease::begin(&self.wakeups, spec, waiting);
         let release = spec.protocol.release(spec, &tenure.entry().field, None, 0);
         // The order of a batch is not known beforehand. An acquisition that waits for replicas
@@ -405,7 +405,8 @@ impl Engine {
             permit.is_none() && tenure.durability(self.batcher.replicas(spec)) == Durability::Local;
         let is_ours = !freeing_release.yields()
             && tenure
-                .local()
+                .local
+                .as_ref()
                 .is_none_or(|local| local.begin_release(Instant::now()));
         let answer = match is_first && is_ours {
             true => {

@@ -183,10 +183,6 @@ impl Tenure {
         }
     }
 
-    pub(super) fn local(&self) -> Option<&LocalRef> {
-        self.local.as_ref()
-    }
-
     /// Whether a task that requires `durability` may join or take over this tenure, where `listed`
     /// replicas are known.
     pub(super) fn is_durable_enough(&self, durability: Durability, listed: usize) -> bool {
@@ -239,7 +235,7 @@ impl Tenure {
 
     /// The hold count on the server, or an upper bound of it.
     pub(super) fn most_on_server(&self) -> u32 {
-        self.hold_set().most_on_server()
+        self.hold_set().most_on_server
     }
 
     /// Whether readers of several owners may share it.
@@ -474,7 +470,7 @@ impl Tenure {
         lease: Option<&Lease>,
     ) {
         let mut hold_set = self.hold_set();
-        hold_set.set_on_server(holds);
+        hold_set.most_on_server = holds;
         let owner = id.and_then(|id| hold_set.owner_of(id));
         if let Some(id) = id {
             hold_set.remove(id);
