@@ -118,6 +118,16 @@ impl<T, W, O> State<T, W, O> {
         EntryId(self.ids)
     }
 
+    /// Records the start of an attempt or a subscription of the task `id`. An asker that was
+    /// replaced is ignored: it would begin the time of the present asker anew.
+    fn record_asking(&mut self, id: EntryId, at: Instant) {
+        if self.asker == Some(id)
+            && let Some(contention) = &mut self.contention
+        {
+            contention.asking_since = Some((id, at));
+        }
+    }
+
     /// Notifies the asker. Without one, the first waiter becomes the asker. Called while no task of
     /// this client holds the lock.
     fn notify_next(&mut self) -> ToNotify<O> {
@@ -235,20 +245,16 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
         self.state().asker == Some(id)
     }
 
-    /// Records when the asker sends its attempt, after a sleep.
+    /// Records when the task `id` sends its attempt, after a sleep.
     pub(super) fn schedule_attempt(&self, id: EntryId, at: Instant) {
-        if let Some(contention) = &mut self.state().contention {
-            contention.asking_since = Some((id, at));
-        }
+        self.state().record_asking(id, at);
     }
 
-    /// Records that the asker sends its attempt now.
+    /// Records that the task `id` sends its attempt now.
     pub(super) fn begin_attempt(&self, id: EntryId, now: Instant) {
         let mut state = self.state();
         state.unanswered_since.get_or_insert(now);
-        if let Some(contention) = &mut state.contention {
-            contention.asking_since = Some((id, now));
-        }
+        state.record_asking(id, now);
     }
 
     /// Sets how the asker is notified, from its refusal on.
@@ -257,9 +263,7 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
         if state.asker == Some(id) {
             state.listener = Some(signal.clone());
             // The subscription takes a round trip of its own.
-            if let Some(contention) = &mut state.contention {
-                contention.asking_since = Some((id, now));
-            }
+            state.record_asking(id, now);
         }
     }
 

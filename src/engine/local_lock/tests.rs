@@ -254,6 +254,23 @@ async fn asker_that_does_not_ask_in_its_turn_is_not_waited_for() {
 }
 
 #[test]
+fn attempt_of_a_replaced_asker_does_not_prolong_the_time_of_the_present_one() {
+    let (lock, now) = (Lock::default(), Instant::now());
+    let first = ask(&lock, Owner::new());
+    let [second, third] = [(); 2].map(|()| wait(&lock, Owner::new()));
+    lock.begin_attempt(first, now);
+    drop(check(&lock, now + ASKER_WAIT));
+    assert!(is_to_ask(&lock, &second));
+    lock.begin_attempt(second.0, now + ASKER_WAIT);
+    // The first task is polled again, and sends its attempt.
+    let late = now + ASKER_WAIT + CHECK_INTERVAL;
+    lock.begin_attempt(first, late);
+    lock.schedule_attempt(first, late + CHECK_INTERVAL);
+    drop(check(&lock, now + 2 * ASKER_WAIT));
+    assert!(third.1.is_notified() && is_to_ask(&lock, &third));
+}
+
+#[test]
 fn a_tenure_with_long_waiters_is_verified_now_and_then() {
     let (lock, now) = (Lock::default(), Instant::now());
     grant(&lock, Owner::new(), 1, now).unwrap();
