@@ -34,7 +34,7 @@ use crate::{error::Error, sync::lock};
 pin_project! {
     /// A future that may outlive its caller, and the deadline of that caller. All of it is in one
     /// box, so a waiting task stores a pointer.
-    struct Carried<F: ?Sized> {
+    struct Detachable<F: ?Sized> {
         begun: bool,
         // Notified of the drop.
         caller: Option<Caller>,
@@ -49,13 +49,13 @@ pin_project! {
     }
 }
 
-type BoxCarried<T> = Pin<Box<Carried<dyn Future<Output = T> + Send>>>;
+type BoxDetachable<T> = Pin<Box<Detachable<dyn Future<Output = T> + Send>>>;
 
 /// A future that continues in the background when it is dropped before its end (invariant 3). It
 /// yields `None` at its deadline, and its caller drops it then.
 ///
 /// It runs inside its caller's own future: an operation that ends normally spawns no task.
-pub(super) struct DetachOnDrop<T: Send + 'static>(Option<BoxCarried<T>>);
+pub(super) struct DetachOnDrop<T: Send + 'static>(Option<BoxDetachable<T>>);
 
 /// The state that a future and its caller share.
 #[derive(Debug, Clone, Default)]
@@ -76,7 +76,7 @@ impl Caller {
         self.0.is_gone.load(Ordering::Relaxed)
     }
 
-    /// Records that the future only waits for a task from now on, and need not be carried on
+    /// Records that the future only waits for a task from now on, and need not be detached
     /// itself.
     pub(super) fn set_has_task(&self) {
         self.0.has_task.store(true, Ordering::Relaxed);
@@ -129,7 +129,7 @@ impl<T: Send + 'static> DetachOnDrop<T> {
         caller: Option<Caller>,
         future: impl Future<Output = T> + Send + 'static,
     ) -> Self {
-        Self(Some(Box::pin(Carried {
+        Self(Some(Box::pin(Detachable {
             begun: caller.is_none(),
             caller,
             engine: engine.clone(),
@@ -178,14 +178,14 @@ impl<T: Send + 'static> Future for DetachOnDrop<T> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<T>> {
         // A poll after the end panics, as for the future of an `async fn`.
-        let carried = self.0.as_mut().expect("polled after its end");
-        let carried = carried.as_mut().project();
-        *carried.begun = true;
-        if let Poll::Ready(output) = carried.future.poll(context) {
+        let detachable = self.0.as_mut().expect("polled after its end");
+        let detachable = detachable.as_mut().project();
+        *detachable.begun = true;
+        if let Poll::Ready(output) = detachable.future.poll(context) {
             self.0 = None;
             return Poll::Ready(Some(output));
         }
-        let Some(timer) = carried.timer.as_pin_mut() else {
+        let Some(timer) = detachable.timer.as_pin_mut() else {
             return Poll::Pending;
         };
         // A future that uses up its task's budget must not put off its deadline, so the timer is
@@ -196,11 +196,11 @@ impl<T: Send + 'static> Future for DetachOnDrop<T> {
 
 impl<T: Send + 'static> Drop for DetachOnDrop<T> {
     fn drop(&mut self) {
-        if let Some(mut carried) = self.0.take().filter(|carried| carried.begun) {
-            carried.as_mut().project().timer.set(None);
+        if let Some(mut detachable) = self.0.take().filter(|detachable| detachable.begun) {
+            detachable.as_mut().project().timer.set(None);
             // A closing client waits until the holds of the future have been given back.
-            let _closing = carried.engine.tasks.token();
-            if let Some(caller) = &carried.caller {
+            let _closing = detachable.engine.tasks.token();
+            if let Some(caller) = &detachable.caller {
                 caller.leave();
                 // The task goes on by itself. A result that it has sent already is dropped with
                 // this future, now.
@@ -208,10 +208,10 @@ impl<T: Send + 'static> Drop for DetachOnDrop<T> {
                     return;
                 }
             }
-            let engine = carried.engine.clone();
+            let engine = detachable.engine.clone();
             // The output is dropped: a hold is given back.
             engine.jobs.push(async move {
-                drop(poll_fn(|context| carried.as_mut().project().future.poll(context)).await);
+                drop(poll_fn(|context| detachable.as_mut().project().future.poll(context)).await);
             });
         }
     }

@@ -76,9 +76,9 @@ impl Engine {
         if let Some(short) = answered.acknowledged.filter(|by| !by.is_enough()) {
             return Err(replication_error(spec, short));
         }
-        let there =
+        let presence =
             presence(answered.reply).map_err(|refusal| refusal_error(&spec.name, refusal))?;
-        self.lose_if_absent(&tenure, there)?;
+        self.lose_if_absent(&tenure, presence)?;
         if let Err(reason) = tenure.record_extension(id, sent, &lease, then) {
             return Err(tenure.lost_error(reason));
         }
@@ -90,9 +90,9 @@ impl Engine {
     fn lose_if_absent(
         self: &Arc<Self>,
         tenure: &Arc<Tenure>,
-        there: Presence,
+        presence: Presence,
     ) -> Result<(), Error> {
-        if there == Presence::Absent {
+        if presence == Presence::Absent {
             self.lose(&tenure.end_hand_off(), LostReason::Gone);
             return Err(tenure.lost_error(LostReason::Gone));
         }

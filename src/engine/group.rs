@@ -125,8 +125,8 @@ impl Missed {
     fn error(&self, group: &Group<'_>) -> Option<Error> {
         if self.failures.len() > group.spare() {
             let lasting = |error: &&Error| !matches!(error, Error::Unavailable { .. });
-            let told = self.failures.iter().find(lasting).or(self.failures.first());
-            return told.cloned();
+            let reported = self.failures.iter().find(lasting).or(self.failures.first());
+            return reported.cloned();
         }
         let slow = "the locks were taken too slowly for their lease, or lost meanwhile";
         self.is_too_slow.then(|| Error::unavailable(slow))
