@@ -31,6 +31,8 @@ use crate::{
     wire::{AcquireArgs, AcquireOutcome, LockSpec, Request, Wait},
 };
 
+const NO_CONNECTION: &str = "there is no connection to the server";
+
 const NO_ANSWER: &str =
     "the server did not answer; what it may have granted is given back when it can be reached";
 
@@ -223,6 +225,12 @@ impl Attempt {
         if !engine.batcher.is_ready_for(spec, durability) {
             // A hold in doubt has to be given back, so without a caller the wait goes on.
             let may_give_up = !in_doubt;
+            let set_reason = |reason| {
+                if may_give_up {
+                    self.caller.set_reason(reason);
+                }
+            };
+            set_reason(NO_CONNECTION);
             let connected = async {
                 tokio::select! {
                     () = engine.batcher.ready(spec, durability) => {}
@@ -231,6 +239,7 @@ impl Attempt {
                 }
             };
             Box::pin(connected).await;
+            set_reason(NO_ANSWER);
         }
         if let Some(asking) = engine.batcher.may_announce(spec)
             && !asking.await
