@@ -183,6 +183,10 @@ impl Fleet {
 /// The nodes of a cluster as one node lists them.
 pub async fn nodes(asked: &mut ProbedNode) -> Result<Vec<Listed>, Failure> {
     let answer = asked.ask("CLUSTER", &["NODES"]).await?;
+    if error(&answer).is_some_and(|refused| refused.contains("cluster support disabled")) {
+        let told = "the server of the URL is not a cluster node: use redis://";
+        return Err(Failure::usage(told));
+    }
     let text = text(&good(answer)?).unwrap_or_default();
     let host = asked.host().unwrap_or_default().to_owned();
     Ok(text

@@ -1,6 +1,6 @@
 //! One leader among many processes, for blocking code.
 
-use std::{iter, time::Instant};
+use std::{fmt, iter, time::Instant};
 
 use futures_util::StreamExt;
 use tokio::runtime::Handle;
@@ -13,18 +13,30 @@ use crate::{Error, Leader, LostReason};
 ///
 /// A thread cannot be stopped from outside, so there is no `lead`: the leader looks at [`Term::is_lost`] before each step that
 /// matters, and campaigns again.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Election {
     election: crate::Election,
     runtime: Handle,
 }
 
+impl fmt::Debug for Election {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.election.fmt(f)
+    }
+}
+
 /// One term of a leader of blocking code: see [`crate::Term`]. Dropping it resigns, and waits for the answer.
 #[must_use = "a term that is dropped is over"]
-#[derive(Debug)]
 pub struct Term {
     term: Option<crate::Term>,
     runtime: Handle,
+}
+
+impl fmt::Debug for Term {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Empty only while it is dropped.
+        self.term.iter().try_for_each(|inner| inner.fmt(f))
+    }
 }
 
 impl Election {

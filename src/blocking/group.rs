@@ -1,6 +1,6 @@
 //! Several locks as one, for blocking code.
 
-use std::{sync::Arc, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
@@ -144,10 +144,16 @@ impl<Q: Quorum> GroupLock<Q> {
 
 /// One hold on a group of locks, for blocking code: see [`crate::MultiGuard`], and [`Guard`](super::Guard) for its drop.
 #[must_use = "a guard that is dropped releases its holds"]
-#[derive(Debug)]
 pub struct MultiGuard {
     guard: Option<crate::MultiGuard>,
     runtime: Handle,
+}
+
+impl fmt::Debug for MultiGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Empty only while it is dropped.
+        self.guard.iter().try_for_each(|inner| inner.fmt(f))
+    }
 }
 
 impl MultiGuard {

@@ -1,6 +1,9 @@
 //! One hold, for blocking code.
 
-use std::time::{Duration, Instant};
+use std::{
+    fmt,
+    time::{Duration, Instant},
+};
 
 use tokio_util::sync::CancellationToken;
 
@@ -16,8 +19,14 @@ pub type DynGuard = Guard<Dyn>;
 /// at most for [`Config::command_wait`](crate::Config::command_wait). A release without an answer continues on the client's
 /// own thread.
 #[must_use = "a guard that is dropped releases its hold"]
-#[derive(Debug)]
 pub struct Guard<K: Kind>(Option<crate::Guard<K>>);
+
+impl<K: Kind> fmt::Debug for Guard<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Empty only while it is dropped.
+        self.0.iter().try_for_each(|inner| inner.fmt(f))
+    }
+}
 
 impl<K: Kind> Guard<K> {
     pub(super) fn new(guard: crate::Guard<K>) -> Self {

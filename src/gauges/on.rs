@@ -5,7 +5,10 @@ use std::{
     time::Duration,
 };
 
-use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
+use metrics::{
+    Counter, Gauge, Histogram, Unit, counter, describe_counter, describe_gauge, describe_histogram,
+    gauge, histogram,
+};
 use tokio::time::Instant;
 
 use super::{Loss, Outcome, RenewalEnd, WakeUp};
@@ -69,8 +72,45 @@ impl OfKind {
     }
 }
 
+/// Tells the recorder what each name counts. The sentences are those of docs/metrics.md.
+fn describe() {
+    describe_counter!(
+        ACQUISITIONS,
+        "Ended calls of lock, try_lock and try_lock_for"
+    );
+    describe_histogram!(WAIT, Unit::Seconds, "Time from such a call to its end");
+    describe_gauge!(WAITERS, "Tasks that wait now for a held lock");
+    describe_gauge!(
+        HOLDERS,
+        "Owners that hold a lock now; a re-entry does not count"
+    );
+    describe_histogram!(
+        HOLD,
+        Unit::Seconds,
+        "Time from an owner's first hold to its last release, its hand-off or its loss"
+    );
+    describe_counter!(
+        HAND_OFFS,
+        "Hand-offs from one task of a client to the next, without a script"
+    );
+    describe_counter!(LOST, "Owners that lost a lock before they released it");
+    describe_counter!(
+        RENEWALS,
+        "Renewals and failed verifications by the watchdog, one for each owner of a lock"
+    );
+    describe_counter!(WAKE_UPS, "Waiters that were woken to ask again");
+    describe_histogram!(BATCH, "Operations that travel in one call of a script");
+    describe_counter!(DISCONNECTIONS, "Connections that broke");
+    describe_counter!(FAILED_CONNECTS, "Attempts to connect that failed");
+    describe_counter!(
+        RECONNECTIONS,
+        "Outages that ended with a working connection"
+    );
+}
+
 impl Gauges {
     pub(crate) fn new() -> Self {
+        describe();
         Self {
             kinds: Default::default(),
             renewals: RenewalEnd::ALL

@@ -310,6 +310,8 @@ impl<K: Kind> fmt::Debug for Guard<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Guard")
             .field("name", &self.hold.tenure().name())
+            .field("owner", &self.hold.owner())
+            .field("token", &self.hold.tenure().fence())
             .field("lost", &self.lost_reason())
             .finish_non_exhaustive()
     }

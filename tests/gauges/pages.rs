@@ -80,7 +80,17 @@ async fn exported() -> Shown {
     assert!(timeout(Duration::from_secs(1), lock.lock()).await.is_err());
     held.unlock().await.unwrap();
     sleep(Duration::from_secs(1)).await;
-    shown(&page.text())
+    let text = page.text();
+    for line in text.lines() {
+        if let Some(rest) = line.strip_prefix("# TYPE ") {
+            let (name, _) = rest.split_once(' ').expect("a name and a sort");
+            assert!(
+                text.contains(&format!("# HELP {name} ")),
+                "{name} is not described"
+            );
+        }
+    }
+    shown(&text)
 }
 
 #[tokio::test(start_paused = true)]
