@@ -254,11 +254,9 @@ impl Attempt {
 
     /// The tenure of another owner under the field of `entry`.
     fn borrower(&self, entry: &OwnerEntryRef) -> Option<Arc<Tenure>> {
-        let local = self.local.as_ref()?;
-        match (self.engine).standing(Some(local), entry, &self.request) {
-            Standing::HeldByOther(other) => (other.entry().key() == entry.key()).then_some(other),
-            _ => None,
-        }
+        let (holder, tenure) = self.local.as_ref()?.current()?;
+        let is_lent = holder != self.request.owner && tenure.entry().key() == entry.key();
+        (is_lent && tenure.lost_reason(Instant::now()).is_none()).then_some(tenure)
     }
 
     /// Returns a refusal without a request: another owner of this client has the lock.
