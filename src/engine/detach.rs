@@ -19,7 +19,7 @@ use std::{
     task::{Context, Poll},
 };
 
-use futures_util::{FutureExt, poll};
+use futures_util::poll;
 use pin_project_lite::pin_project;
 use tokio::{
     sync::{Notify, oneshot},
@@ -156,20 +156,6 @@ impl Engine {
         let task = async move { drop(done.send(future.await)) };
         self.tasks.spawn_on(task, self.runtime());
         result.await.unwrap_or(Err(Error::Closed))
-    }
-
-    /// Runs `future` as a task if its field `is_lent`, or else in its caller's future.
-    ///
-    /// Not an `async fn`: its future would store `future` twice.
-    pub(super) fn run_as_task_if<T: Send + 'static>(
-        self: &Arc<Self>,
-        is_lent: bool,
-        future: impl Future<Output = Result<T, Error>> + Send + 'static,
-    ) -> impl Future<Output = Result<T, Error>> {
-        match is_lent {
-            true => self.run_as_task(Box::pin(future)).left_future(),
-            false => future.right_future(),
-        }
     }
 }
 

@@ -47,10 +47,14 @@ impl Engine {
         then: Then,
     ) -> Result<(), Error> {
         runtime::check()?;
-        let is_lent = tenure.is_lent();
-        let engine = self.clone();
-        let extending = engine.extend_with_op_lock(tenure, id, lease, then);
-        self.run_as_task_if(is_lent, extending).await
+        match tenure.is_lent() {
+            true => {
+                let engine = self.clone();
+                let extending = Box::pin(engine.extend_with_op_lock(tenure, id, lease, then));
+                self.run_as_task(extending).await
+            }
+            false => self.extend_with_op_lock(tenure, id, lease, then).await,
+        }
     }
 
     async fn extend_with_op_lock(

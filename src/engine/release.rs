@@ -230,10 +230,17 @@ impl Engine {
             }
         }
         tenure.mark_ending(id);
-        let is_lent = tenure.is_lent();
-        let engine = self.clone();
-        let release = engine.release_with_op_lock(tenure, id, permit, on_failure);
-        self.run_as_task_if(is_lent, release).await
+        match tenure.is_lent() {
+            true => {
+                let engine = self.clone();
+                let release = Box::pin(engine.release_with_op_lock(tenure, id, permit, on_failure));
+                self.run_as_task(release).await
+            }
+            false => {
+                self.release_with_op_lock(tenure, id, permit, on_failure)
+                    .await
+            }
+        }
     }
 
     async fn release_with_op_lock(
