@@ -5,7 +5,7 @@ use std::{pin::pin, sync::Arc};
 use tokio::time::Instant;
 
 use super::{
-    redirection::Redirection,
+    redirection::{MOST_HOPS, Redirection},
     topology::{Node, Topology},
 };
 use crate::{
@@ -22,9 +22,6 @@ use crate::{
     },
     wire::script::{Operation, Script},
 };
-
-/// The most redirections that one call follows.
-const MOST_HOPS: usize = 5;
 
 impl Topology {
     /// Runs operations of one slot, and follows redirections.
@@ -51,7 +48,8 @@ impl Topology {
                 .as_deref()
                 .and_then(|message| Redirection::read(message, &asked));
             match redirection {
-                Some(Redirection::Moved(address)) if hops < MOST_HOPS => self.moved(slot, &address),
+                Some(Redirection::Moved(address))
+                    if hops < MOST_HOPS && self.moved(slot, &asked, &address) => {}
                 Some(Redirection::Ask(address)) if hops < MOST_HOPS => target = Some(address),
                 _ => {
                     if message.is_some() {

@@ -1,6 +1,19 @@
 //! Redirections to other nodes.
 
-use crate::redis::endpoint::Address;
+use std::{sync::Mutex, time::Duration};
+
+use tokio::time::Instant;
+
+use crate::{
+    hash::HashMap,
+    redis::{HashSlot, endpoint::Address},
+    sync::lock,
+};
+
+/// The most redirections that one call follows.
+pub(super) const MOST_HOPS: usize = 5;
+/// How long no redirection to a node is followed after that node has redirected calls of the slot.
+const MUTE: Duration = Duration::from_millis(100);
 
 /// The target of a redirection.
 #[derive(Debug, PartialEq, Eq)]
@@ -31,9 +44,52 @@ impl Redirection {
     }
 }
 
+/// The nodes that have redirected calls of a slot lately, by their announced addresses.
+///
+/// Each redirection that is followed has the slot's holds verified and its waiters woken. Their calls may be redirected too: two
+/// nodes that redirect to each other would multiply the calls without a limit.
+#[derive(Default)]
+pub(super) struct Redirectors(Mutex<HashMap<HashSlot, Vec<(Address, Instant)>>>);
+
+impl Redirectors {
+    /// Records that the node at `asked` redirects calls of `slot`. Returns whether the redirection to `new` may be followed: the
+    /// node at `new` has not redirected calls of the slot itself, and only a few nodes have.
+    pub(super) fn admit(&self, slot: HashSlot, asked: Address, new: &Address) -> bool {
+        let now = Instant::now();
+        let mut slots = lock(&self.0);
+        let recent = slots.entry(slot).or_default();
+        recent.retain(|(address, at)| *address != asked && now < *at + MUTE);
+        let follows = recent.len() < MOST_HOPS
+            && *new != asked
+            && recent.iter().all(|(address, _)| address != new);
+        if recent.len() < MOST_HOPS {
+            recent.push((asked, now));
+        }
+        follows
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn redirection_to_a_node_that_has_redirected_is_not_followed_for_a_while() {
+        let at = |node: usize| (format!("node-{node}"), 1);
+        let redirectors = Redirectors::default();
+        let follows = |slot, asked, new| redirectors.admit(slot, at(asked), &at(new));
+        assert!(follows(7, 1, 2));
+        assert!(follows(7, 1, 2), "a second call was under way");
+        assert!(follows(7, 2, 3), "the chain goes on");
+        assert!(!follows(7, 3, 1), "the chain closes");
+        assert!(!follows(7, 4, 4), "a node redirects to itself");
+        assert!(follows(8, 2, 1), "another slot");
+        tokio::time::advance(MUTE).await;
+        assert!(follows(7, 2, 1));
+        // A hostile node may name one address after the other.
+        let followed = (10..100).filter(|node| follows(7, *node, node + 1));
+        assert_eq!(followed.count(), MOST_HOPS - 1);
+    }
 
     #[test]
     fn redirections_are_read() {

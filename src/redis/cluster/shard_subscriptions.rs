@@ -336,9 +336,9 @@ mod tests {
         let mut subscriptions = subscriptions();
         let mut first = subscribe(&mut subscriptions);
         let old = confirmed(&subscriptions, 1);
-        subscriptions
-            .topology
-            .moved(hash_slot(b"channel"), &("127.0.0.1".into(), 3));
+        let at = |port| ("127.0.0.1".to_owned(), port);
+        let topology = &subscriptions.topology;
+        assert!(topology.moved(hash_slot(b"channel"), &at(1), &at(3)));
         let _second = subscribe(&mut subscriptions);
         assert!(
             subscriptions.channels["channel".as_bytes()].moved,

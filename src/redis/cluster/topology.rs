@@ -8,6 +8,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     asking_conn::{AskingConn, AskingConns},
     node_list::Listed,
+    redirection::Redirectors,
     seeds::connector,
     slot_map::{NodeIndex, SLOTS, SlotMap},
 };
@@ -53,6 +54,7 @@ pub(in crate::redis) struct Topology {
     /// The last node that was chosen for calls to any node.
     pub(super) any: Mutex<Option<Address>>,
     pub(super) refresh_requests: Notify,
+    redirectors: Redirectors,
     events: mpsc::UnboundedSender<Event>,
     pub(super) closed: CancellationToken,
     pub(super) wait: Wait,
@@ -109,6 +111,7 @@ impl Topology {
             asking_conns: AskingConns::default(),
             any: Mutex::default(),
             refresh_requests: Notify::new(),
+            redirectors: Redirectors::default(),
             events,
             closed: CancellationToken::new(),
             wait,
@@ -128,12 +131,18 @@ impl Topology {
         connector(&self.server, address, messages)
     }
 
-    /// Applies a redirection: the owner of `slot` names the node that announces `address` as the new owner.
-    pub(super) fn moved(&self, slot: HashSlot, address: &Address) {
-        self.change(|map| {
-            map.moved(slot, address);
-        });
+    /// Applies a redirection: the owner of `slot`, the node at `asked`, names the node that announces `address` as the new owner.
+    /// Returns whether the caller may repeat the call there now.
+    pub(super) fn moved(&self, slot: HashSlot, asked: &Address, address: &Address) -> bool {
+        let (asked, new) = (self.announced_for(asked), self.announced_for(address));
+        let follows = self.redirectors.admit(slot, asked, &new);
+        if follows {
+            self.change(|map| {
+                map.moved(slot, address);
+            });
+        }
         self.request_refresh();
+        follows
     }
 
     /// Changes the map, and the connections by it. Has the holds of moved slots verified.

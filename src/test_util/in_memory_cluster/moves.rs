@@ -114,6 +114,15 @@ impl Cluster {
         to.cluster_mut().claim_anew();
     }
 
+    /// Ends the migration at the old owner, before [`end_move`](Self::end_move) does so at the new one. Until then, the two nodes
+    /// redirect to each other.
+    pub fn end_move_at_source(&self, moving: Move) {
+        while self.move_key(moving) {}
+        let mut state = self.network.state();
+        let from = state.node(self, moving.from);
+        from.set_owner(moving.slot, Some(moving.to));
+    }
+
     /// Lets a node receive the claims of all other nodes, like the gossip of a real cluster.
     pub fn hear_all(&self, node: NodeIndex) {
         let mut state = self.network.state();

@@ -3,7 +3,7 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
     },
     time::Duration,
 };
@@ -280,4 +280,52 @@ async fn dead_target_of_a_slot_delays_no_renewal_at_the_source_for_long() {
     let least = Instant::now().into_std() + LEASE - Duration::from_secs(4);
     let renewed = guards.iter().filter(|guard| guard.valid_until() > least);
     assert_eq!(renewed.count(), 5, "{guards:?}");
+}
+
+/// Counts the script calls.
+struct ScriptCalls(Arc<AtomicUsize>);
+
+impl Faults for ScriptCalls {
+    fn executed(&mut self, executed: &Executed<'_>) {
+        if executed.command.starts_with("EVAL") {
+            self.0.fetch_add(1, Relaxed);
+        }
+    }
+
+    fn answering(&mut self, _connection: u64) -> Duration {
+        Duration::from_micros(500)
+    }
+}
+
+/// The source of a slot hears of the end of its migration before the target. Each followed redirection has the hold verified,
+/// and the verification is redirected too.
+#[tokio::test(start_paused = true)]
+async fn nodes_that_redirect_to_each_other_cause_no_storm_of_calls() {
+    for lease in [None, Some(LEASE)] {
+        let cluster = Cluster::new(3);
+        let client = client(&cluster).await;
+        let lock = client.reentrant_lock("a");
+        let lock = match lease {
+            Some(lease) => lock.with_lease(lease),
+            None => lock,
+        };
+        let guard = lock.lock().await.unwrap();
+        let slot = Cluster::slot_of("a");
+        let to = (cluster.owner(slot).unwrap() + 1) % 3;
+        let moving = cluster.begin_move(slot, to).unwrap();
+        cluster.end_move_at_source(moving);
+        let calls = Arc::new(AtomicUsize::new(0));
+        cluster.set_faults(ScriptCalls(calls.clone()));
+        let asking = tokio::spawn(async move { lock.remaining_lease().await });
+        for _ in 0..200 {
+            sleep(Duration::from_millis(1)).await;
+            let called = calls.load(Relaxed);
+            assert!(called < 100, "{called} script calls, {lease:?}");
+        }
+        cluster.end_move(moving);
+        hear_all(&cluster);
+        let left = timeout(SOON, asking).await.expect("an answer");
+        assert!(left.unwrap().unwrap().is_some());
+        guard.unlock().await.unwrap();
+    }
 }
