@@ -7,6 +7,10 @@ use crate::redis::{HashSlot, endpoint::Address};
 const SLOTS: usize = crate::redis::SLOTS as usize;
 /// The most nodes that are read from one report. Redis itself is designed for 1,000.
 pub(super) const MOST_LISTED: usize = 2_000;
+/// The longest id of a node, in bytes. Redis uses 40.
+const LONGEST_ID: usize = 64;
+/// The longest host, in bytes: the limit of DNS.
+const LONGEST_HOST: usize = 255;
 
 /// A node, from a line of `CLUSTER NODES`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,12 +25,19 @@ pub(super) struct Listed {
     pub(super) slots: Vec<RangeInclusive<HashSlot>>,
 }
 
-/// Reads the answer of the node at `asked` to `CLUSTER NODES`. Leaves out malformed lines.
-pub(super) fn read(text: &str, asked: &Address) -> Vec<Listed> {
-    text.lines()
-        .filter_map(|line| read_line(line, &asked.0))
-        .take(MOST_LISTED)
-        .collect()
+/// Reads the answer of the node at `asked` to `CLUSTER NODES`. Leaves out malformed lines. Returns `None` if the nodes claim more
+/// slots than exist: a node reports one owner of each slot, and each claim takes time.
+pub(super) fn read(text: &str, asked: &Address) -> Option<Vec<Listed>> {
+    let lines = text.lines().filter_map(|line| read_line(line, &asked.0));
+    let listed: Vec<_> = lines.take(MOST_LISTED).collect();
+    let claimed: usize = listed.iter().map(Listed::claimed).sum();
+    (claimed <= SLOTS).then_some(listed)
+}
+
+impl Listed {
+    fn claimed(&self) -> usize {
+        self.slots.iter().map(ExactSizeIterator::len).sum()
+    }
 }
 
 fn read_line(line: &str, asked: &str) -> Option<Listed> {
@@ -36,18 +47,18 @@ fn read_line(line: &str, asked: &str) -> Option<Listed> {
     let slots = words.skip(1).filter_map(read_slots);
     // A range has a slot at least, so a longer list claims too many slots too.
     let slots: Vec<_> = slots.take(SLOTS + 1).collect();
-    let claimed: usize = slots.iter().map(ExactSizeIterator::len).sum();
     let has = |flag| flags.split(',').any(|has| has == flag);
-    if has("noaddr") || has("handshake") || claimed > SLOTS {
+    if has("noaddr") || has("handshake") || [id, master].iter().any(|id| id.len() > LONGEST_ID) {
         return None;
     }
-    Some(Listed {
+    let node = Listed {
         id: id.to_owned(),
         addresses: read_addresses(address, asked)?,
         master: has("slave").then(|| master.to_owned()),
         epoch,
         slots,
-    })
+    };
+    (node.claimed() <= SLOTS).then_some(node)
 }
 
 /// `ip:port@bus[,name[,more=..]]`. A node that does not know its own address yet is at `asked`.
@@ -60,7 +71,9 @@ fn read_addresses(text: &str, asked: &str) -> Option<Vec<Address>> {
         .next()
         .filter(|name| !name.is_empty() && !name.contains('='));
     let hosts = [Some(host), name].into_iter().flatten();
-    Some(hosts.map(|host| (host.to_owned(), port)).collect())
+    let is_short = |host: &str| host.len() <= LONGEST_HOST;
+    let address = |host: &str| is_short(host).then(|| (host.to_owned(), port));
+    hosts.map(address).collect()
 }
 
 /// `7` or `0-5460`. A moving slot, in brackets, still belongs to the node that it leaves.
@@ -79,10 +92,38 @@ mod tests {
     fn line_that_claims_more_slots_than_exist_is_left_out() {
         let read_ranges = |ranges: &str| {
             let line = format!("aaa h:1@1 master - 0 0 1 connected {ranges}");
-            read(&line, &("h".into(), 1)).len()
+            read(&line, &("h".into(), 1)).unwrap().len()
         };
         assert_eq!(read_ranges("0-8191 8192-16383"), 1);
         assert_eq!(read_ranges("0-16383 7"), 0);
         assert_eq!(read_ranges(&"7 ".repeat(SLOTS + 1)), 0);
+    }
+
+    /// Otherwise 2,000 lines could claim all slots each.
+    #[test]
+    fn report_that_claims_more_slots_than_exist_is_refused() {
+        let read_all = |ranges: [&str; 2]| {
+            let lines =
+                ranges.map(|range| format!("{range} h:1@1 master - 0 0 1 connected {range}\n"));
+            read(&lines.concat(), &("h".into(), 1)).map(|listed| listed.len())
+        };
+        assert_eq!(read_all(["0-8191", "8192-16383"]), Some(2));
+        assert_eq!(read_all(["0-8192", "8192-16383"]), None);
+    }
+
+    /// The client remembers thousands of nodes, and compares their ids and addresses.
+    #[test]
+    fn node_with_a_long_id_or_host_is_left_out() {
+        let read_node = |id: usize, master: usize, host: usize, name: usize| {
+            let [id, master, host, name] =
+                [id, master, host, name].map(|length| "x".repeat(length));
+            let line = format!("{id} {host}:1@1,{name} slave {master} 0 0 1 connected");
+            read(&line, &("h".into(), 1)).unwrap().len()
+        };
+        assert_eq!(read_node(64, 64, 255, 255), 1);
+        assert_eq!(read_node(65, 64, 255, 255), 0);
+        assert_eq!(read_node(64, 65, 255, 255), 0);
+        assert_eq!(read_node(64, 64, 256, 255), 0);
+        assert_eq!(read_node(64, 64, 255, 256), 0);
     }
 }

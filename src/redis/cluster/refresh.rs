@@ -10,7 +10,7 @@ use super::{
     seeds::{ANSWER_WAIT, first_answer, read},
     topology::Topology,
 };
-use crate::redis::endpoint::Endpoint;
+use crate::redis::endpoint::{Address, Endpoint};
 
 /// How often the nodes are asked for the owners of the slots, without signs of a change.
 const REFRESH_EVERY: Duration = Duration::from_secs(5);
@@ -22,6 +22,8 @@ const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
 const GRACE: Duration = Duration::from_millis(100);
 /// The number of nodes that are asked at a time.
 const ASKED: usize = 3;
+/// The same for connections to nodes while none is reachable. A node may have listed thousands.
+const MOST_CONNECTING: usize = 32;
 
 impl Topology {
     /// Keeps the map up to date until the client is closed.
@@ -42,7 +44,7 @@ impl Topology {
         let _: Option<()> = self.closed.run_until_cancelled(watching).await;
     }
 
-    /// Asks some of the reachable nodes, or every known node if none is reachable.
+    /// Asks some of the reachable nodes, or some of all known nodes if none is reachable.
     pub(super) async fn refresh(&self) {
         let routes = self.routes.borrow().clone();
         let mut up: Vec<_> = routes
@@ -77,9 +79,15 @@ impl Topology {
             .all()
             .map(|node| self.mapped(self.announced(&routes.map, node)))
             .collect();
+        fastrand::shuffle(&mut addresses);
         // Requests to them are no more frequent than attempts to connect may be.
         let servers = &self.server().servers;
-        addresses.retain(|address| servers.at(&Endpoint::Tcp(address.clone())).has_turn());
+        let has_turn = |address: &Address| servers.at(&Endpoint::Tcp(address.clone())).has_turn();
+        let addresses: Vec<_> = addresses
+            .into_iter()
+            .filter(has_turn)
+            .take(MOST_CONNECTING)
+            .collect();
         if let Ok(first) = first_answer(self.server(), &addresses).await {
             self.hear(&first.listed);
         }

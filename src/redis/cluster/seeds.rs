@@ -108,6 +108,6 @@ fn no_answer((host, port): &Address, message: Option<String>) -> Error {
 pub(super) fn read(answer: &Frame, asked: &Address) -> Option<Vec<Listed>> {
     match frame::error(answer) {
         Some(_) => None,
-        None => Some(node_list::read(&frame::text(answer)?, asked)),
+        None => node_list::read(&frame::text(answer)?, asked),
     }
 }

@@ -267,7 +267,7 @@ mod tests {
     fn subscriptions() -> ShardSubscriptions {
         let nodes = "aaa 127.0.0.1:1@2 master - 0 0 1 connected 0-16383\n\
                      bbb 127.0.0.1:3@4 master - 0 0 2 connected\n";
-        let listed = node_list::read(nodes, &("127.0.0.1".into(), 1));
+        let listed = node_list::read(nodes, &("127.0.0.1".into(), 1)).unwrap();
         let wait = Wait {
             longest: Duration::from_secs(1),
             for_disk: false,

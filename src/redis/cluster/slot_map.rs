@@ -124,9 +124,14 @@ impl SlotMap {
                 let has_left = |owner: Owner| gone.get(owner.node).is_some_and(|gone| *gone);
                 if owner.is_none_or(|owner| claim.epoch > owner.epoch || has_left(owner)) {
                     if let Some(old) = owner.filter(|old| old.node != index) {
-                        let old = Some(self.nodes[old.node].id.clone());
-                        if self.nodes[index].followed == old {
-                            self.nodes[index].succeeded = old;
+                        let id = &self.nodes[old.node].id;
+                        let Known {
+                            followed,
+                            succeeded,
+                            ..
+                        } = &self.nodes[index];
+                        if followed.as_ref() == Some(id) && followed != succeeded {
+                            self.nodes[index].succeeded = Some(id.clone());
                         }
                     }
                     *owner = Some(claim);
@@ -231,9 +236,13 @@ eee :7005@17005 myself,slave bbb 0 0 2 connected
         (host.to_owned(), port)
     }
 
+    fn listed(text: &str) -> Vec<Listed> {
+        read(text, &at("asked", 1)).unwrap()
+    }
+
     fn map_of(text: &str) -> SlotMap {
         let mut map = SlotMap::new();
-        map.hear(&read(text, &at("asked", 1)), |_| true);
+        map.hear(&listed(text), |_| true);
         map
     }
 
@@ -273,11 +282,12 @@ eee :7005@17005 myself,slave bbb 0 0 2 connected
         for round in 0..8 {
             let lines = (0..100_000).map(|node| {
                 format!(
-                    "{round}:{node} h:{} master - 0 0 1 connected 0-16383\n",
-                    node % 65_535 + 1
+                    "{round}:{node} h:{} master - 0 0 {round} connected {}\n",
+                    node % 65_535 + 1,
+                    if node == 0 { "0-16383" } else { "" }
                 )
             });
-            let listed = read(&lines.collect::<String>(), &at("h", 1));
+            let listed = listed(&lines.collect::<String>());
             assert_eq!(listed.len(), MOST_LISTED);
             map.hear(&listed, |_| false);
         }
@@ -290,7 +300,7 @@ eee :7005@17005 myself,slave bbb 0 0 2 connected
         #[test]
         fn nothing_that_a_node_says_makes_it_panic(text in "([a-z0-9:@,\\-\\[\\]>]{0,12}| |\\n|master|slave|connected|0-16383|\\PC){0,60}") {
             let mut map = SlotMap::new();
-            let listed = read(&text, &at("h", 1));
+            let listed = read(&text, &at("h", 1)).unwrap_or_default();
             map.hear(&listed, |_| true);
             map.hear(&listed, |_| false);
             for slot in [0, 8_000, 16_383, u16::MAX] {
@@ -309,7 +319,7 @@ eee :7005@17005 myself,slave bbb 0 0 2 connected
         for order in [[old, new, old], [new, old, old], [new, old, new]] {
             let mut map = SlotMap::new();
             for text in order {
-                map.hear(&read(text, &at("h", 1)), |_| true);
+                map.hear(&listed(text), |_| true);
             }
             let owner = map.owner(7).unwrap();
             assert_eq!(map.address(owner, false), &at("h", 2), "{order:?}");
@@ -323,11 +333,11 @@ eee :7005@17005 myself,slave bbb 0 0 2 connected
         let mut map = map_of(text);
         assert!(map.moved(7, &at("h", 2)));
         assert!(!map.moved(8, &at("unknown", 2)));
-        map.hear(&read(text, &at("h", 1)), |_| true);
+        map.hear(&listed(text), |_| true);
         let owner = |map: &SlotMap, slot| map.address(map.owner(slot).unwrap(), false).1;
         assert_eq!((owner(&map, 7), owner(&map, 8)), (2, 1));
         let later = text.replace("0 0 3", "0 0 5");
-        map.hear(&read(&later, &at("h", 1)), |_| true);
+        map.hear(&listed(&later), |_| true);
         assert_eq!(owner(&map, 7), 1);
     }
 
@@ -343,7 +353,7 @@ eee :7005@17005 myself,slave bbb 0 0 2 connected
         let mut map = map_of(before);
         assert_eq!(replicas(&map), 1);
         let mut hears = |text| {
-            map.hear(&read(text, &at("h", 1)), |_| true);
+            map.hear(&listed(text), |_| true);
             replicas(&map)
         };
         assert_eq!(hears(dead), 1);
@@ -361,20 +371,20 @@ eee :7005@17005 myself,slave bbb 0 0 2 connected
         // Another cluster listens on one of the ports.
         let new = "ccc h:1@1 master - 0 0 1 connected 0-19\n";
         let mut map = map_of(old);
-        map.hear(&read(new, &at("h", 1)), |_| true);
+        map.hear(&listed(new), |_| true);
         assert_eq!(
             owners(&map),
             ["ccc", "bbb"],
             "one is there and not replaced"
         );
-        assert!(!map.has_heard(&read(new, &at("h", 1))), "it may go yet");
-        map.hear(&read(new, &at("h", 1)), |node| node != 1);
+        assert!(!map.has_heard(&listed(new)), "it may go yet");
+        map.hear(&listed(new), |node| node != 1);
         assert_eq!(owners(&map), ["ccc", "ccc"]);
         assert_eq!(map.at(&at("h", 1)), Some(2));
         // A node that was paused before the rest joined does not know them.
         let asleep = "aaa h:7@1 master - 0 0 1 connected 0-19\n";
         let mut map = map_of(old);
-        map.hear(&read(asleep, &at("h", 7)), |_| true);
+        map.hear(&listed(asleep), |_| true);
         assert_eq!(owners(&map), ["aaa", "bbb"]);
     }
 
@@ -385,7 +395,7 @@ eee :7005@17005 myself,slave bbb 0 0 2 connected
         let after = "aaa h:1@1 master - 0 0 1 connected 0-19\n";
         let owner_after = |is_up: bool| {
             let mut map = map_of(before);
-            map.hear(&read(after, &at("h", 1)), |_| is_up);
+            map.hear(&listed(after), |_| is_up);
             map.address(map.owner(15).unwrap(), false).1
         };
         assert_eq!(owner_after(false), 1);

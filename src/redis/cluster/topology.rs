@@ -24,6 +24,7 @@ use crate::{
         script_conn::ScriptConn,
         subscriptions::ShardMap,
     },
+    sync::lock,
     wire::script::Publishing,
 };
 
@@ -50,6 +51,8 @@ pub(in crate::redis) struct Topology {
     address_map: Option<AddressMap>,
     pub(super) publishing: Publishing,
     pub(super) routes: watch::Sender<Arc<Routes>>,
+    /// Locked while new routes are made from the present ones.
+    changing: Mutex<()>,
     pub(super) asking_conns: AskingConns,
     /// The last node that was chosen for calls to any node.
     pub(super) any: Mutex<Option<Address>>,
@@ -108,6 +111,7 @@ impl Topology {
             address_map,
             publishing,
             routes: watch::Sender::new(Arc::new(none)),
+            changing: Mutex::default(),
             asking_conns: AskingConns::default(),
             any: Mutex::default(),
             refresh_requests: Notify::new(),
@@ -147,27 +151,32 @@ impl Topology {
 
     /// Changes the map, and the connections by it. Has the holds of moved slots verified.
     pub(super) fn change(&self, change: impl FnOnce(&mut SlotMap)) {
-        let mut moved = HashSet::default();
+        // Calls read the routes meanwhile: the lock of the channel would delay them.
+        let changing = lock(&self.changing);
+        let routes = self.routes.borrow().clone();
+        let mut map = routes.map.clone();
+        change(&mut map);
+        let same = |slot| {
+            let node = map.owner(slot);
+            node == routes.map.owner(slot)
+                && node.is_none_or(|node| {
+                    let announced = routes.nodes.get(&node).map(|node| &node.announced);
+                    announced == Some(self.announced(&map, node))
+                })
+        };
+        let slots = 0..SLOTS as HashSlot;
+        let moved: HashSet<_> = slots.filter(|slot| !same(*slot)).collect();
+        let nodes = if moved.is_empty() {
+            routes.nodes.clone()
+        } else {
+            self.nodes(&map, &routes.nodes)
+        };
+        let changed = Arc::new(Routes { map, nodes });
         self.routes.send_if_modified(|routes| {
-            let mut map = routes.map.clone();
-            change(&mut map);
-            let same = |slot| {
-                let node = map.owner(slot);
-                node == routes.map.owner(slot)
-                    && node.is_none_or(|node| {
-                        let announced = routes.nodes.get(&node).map(|node| &node.announced);
-                        announced == Some(self.announced(&map, node))
-                    })
-            };
-            moved.extend((0..SLOTS as HashSlot).filter(|slot| !same(*slot)));
-            let nodes = if moved.is_empty() {
-                routes.nodes.clone()
-            } else {
-                self.nodes(&map, &routes.nodes)
-            };
-            *routes = Arc::new(Routes { map, nodes });
+            *routes = changed;
             !moved.is_empty()
         });
+        drop(changing);
         if !moved.is_empty() {
             let _ = self.events.send(Event::Moved(moved));
         }
@@ -315,7 +324,7 @@ mod tests {
     async fn node_is_reached_by_its_host_name_over_tls_whatever_the_redirection_names() {
         let nodes = "aaa 10.0.0.1:7001@1,one.example master - 0 0 1 connected 0-16383\n\
                      bbb 10.0.0.2:7002@1,two.example master - 0 0 2 connected\n";
-        let listed = node_list::read(nodes, &("asked".into(), 1));
+        let listed = node_list::read(nodes, &("asked".into(), 1)).unwrap();
         let wait = Wait {
             longest: Duration::from_secs(1),
             for_disk: false,

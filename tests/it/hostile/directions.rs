@@ -134,10 +134,6 @@ async fn maps_of_slots_that_make_no_sense_end_in_an_error() {
             "aaa 127.0.0.1:PORT@1 master - 0 0 1 connected 9-3 99999 x-y\n",
             "no known node",
         ),
-        (
-            &*format!("{ALL}bbb 127.0.0.1:1@1 master - 0 0 2 connected 0-16383\n"),
-            "refused",
-        ),
         ("", "no known node"),
         (&endless, "no known node"),
     ] {
@@ -154,6 +150,14 @@ async fn maps_of_slots_that_make_no_sense_end_in_an_error() {
         assert!(node.connections() <= 12, "{shown}: {}", node.connections());
         within(client.shutdown()).await;
     }
+}
+
+#[tokio::test]
+async fn report_of_several_owners_of_a_slot_is_refused() {
+    let two = format!("{ALL}bbb 127.0.0.1:1@1 master - 0 0 2 connected 0-16383\n");
+    let node = node(two, "-ERR this is no server\r\n").await;
+    let why = why(&client_of(&node).await.unwrap_err());
+    assert!(why.contains("not a list of nodes"), "{why}");
 }
 
 /// A sentinel that reports the master at `port`, and this many other sentinels.
