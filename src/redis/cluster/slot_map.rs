@@ -12,6 +12,9 @@ pub(super) const SLOTS: usize = crate::redis::SLOTS as usize;
 /// The most nodes that are remembered, including nodes that are gone.
 const MOST_KNOWN: usize = 10_000;
 
+/// The number of successive reports of another address after which a node that is up gets that address.
+const NEW_ADDRESS_AFTER: u32 = 8;
+
 /// The number of a node in a [`SlotMap`].
 pub(super) type NodeIndex = usize;
 
@@ -34,6 +37,10 @@ struct Owner {
 struct Known {
     id: String,
     addresses: Vec<Address>,
+    /// The addresses in the last report.
+    listed: Vec<Address>,
+    /// The number of successive reports of other addresses than `addresses`.
+    listed_elsewhere: u32,
     /// The latest epoch of the node in any report.
     epoch: u64,
     /// The node that it follows or last followed.
@@ -95,10 +102,12 @@ impl SlotMap {
         0..self.nodes.len()
     }
 
-    /// The latest node that announces `address`.
+    /// The latest node that announces `address`, or else that the last report lists there.
     pub(super) fn at(&self, address: &Address) -> Option<NodeIndex> {
         let mut nodes = self.nodes.iter();
-        nodes.rposition(|node| node.addresses.contains(address))
+        let announces = nodes.rposition(|node| node.addresses.contains(address));
+        let mut nodes = self.nodes.iter();
+        announces.or_else(|| nodes.rposition(|node| node.listed.contains(address)))
     }
 
     /// Applies one node's report of all nodes. A node that was paused or is cut off reports a stale view; configuration
@@ -111,10 +120,16 @@ impl SlotMap {
         let is_gone =
             |index: NodeIndex| absent[index] && (!is_up(index) || self.is_replaced(index, listed));
         let gone: Vec<bool> = (0..absent.len()).map(is_gone).collect();
+        let mut in_doubt = false;
         for node in listed {
             let Some(index) = self.know(node) else {
                 continue;
             };
+            let is_elsewhere = self.nodes[index].listed_elsewhere > 0;
+            if is_elsewhere && (!is_up(index) || self.is_replaced(index, listed)) {
+                self.readdress(index);
+            }
+            in_doubt |= self.nodes[index].listed_elsewhere > 0;
             let claim = Owner {
                 node: index,
                 epoch: node.epoch,
@@ -141,8 +156,8 @@ impl SlotMap {
         for node in listed {
             self.count_replicas(node, listed);
         }
-        // A reachable node that the report leaves out may be unreachable at the next report.
-        let in_doubt = absent
+        // A reachable node that the report leaves out, or lists elsewhere, may be unreachable at the next report.
+        in_doubt |= absent
             .iter()
             .zip(&gone)
             .any(|(absent, gone)| *absent && !gone);
@@ -156,7 +171,7 @@ impl SlotMap {
     /// Counts the replicas of `node`. The master that it took over from counts too, until that master follows it or is
     /// forgotten: meanwhile it is listed as a master without slots, and is one of the replicas that are down.
     fn count_replicas(&mut self, node: &Listed, listed: &[Listed]) {
-        let Some(index) = self.know(node) else {
+        let Some(index) = self.numbers.get(&node.id).copied() else {
             return;
         };
         let known = &mut self.nodes[index];
@@ -178,8 +193,11 @@ impl SlotMap {
 
     /// Whether another node has this one's address.
     fn is_replaced(&self, index: NodeIndex, listed: &[Listed]) -> bool {
-        let was = &self.nodes[index].addresses;
-        let is_there = |other: &Listed| other.addresses.iter().any(|address| was.contains(address));
+        let Known { id, addresses, .. } = &self.nodes[index];
+        let is_there = |other: &Listed| {
+            let mut others = other.addresses.iter();
+            other.id != *id && others.any(|address| addresses.contains(address))
+        };
         listed.iter().any(is_there)
     }
 
@@ -196,6 +214,9 @@ impl SlotMap {
     }
 
     /// The number of a node, if there is room for it.
+    ///
+    /// Nodes may differ about the address of another node. A new address ends the connection, so a node that is up keeps its
+    /// address while some reports list it.
     fn know(&mut self, listed: &Listed) -> Option<NodeIndex> {
         let known = self.numbers.get(&listed.id).copied();
         if known.is_none() && self.nodes.len() >= MOST_KNOWN {
@@ -204,7 +225,9 @@ impl SlotMap {
         let index = known.unwrap_or_else(|| {
             self.nodes.push(Known {
                 id: listed.id.clone(),
-                addresses: Vec::new(),
+                addresses: listed.addresses.clone(),
+                listed: Vec::new(),
+                listed_elsewhere: 0,
                 epoch: 0,
                 followed: None,
                 succeeded: None,
@@ -214,8 +237,22 @@ impl SlotMap {
             self.numbers.insert(listed.id.clone(), index);
             index
         });
-        self.nodes[index].addresses.clone_from(&listed.addresses);
+        let known = &mut self.nodes[index];
+        known.listed.clone_from(&listed.addresses);
+        known.listed_elsewhere += 1;
+        if known.addresses == known.listed {
+            known.listed_elsewhere = 0;
+        } else if known.listed_elsewhere >= NEW_ADDRESS_AFTER {
+            self.readdress(index);
+        }
         Some(index)
+    }
+
+    /// Gives a node the addresses of the last report.
+    fn readdress(&mut self, index: NodeIndex) {
+        let node = &mut self.nodes[index];
+        node.addresses.clone_from(&node.listed);
+        node.listed_elsewhere = 0;
     }
 }
 
@@ -404,5 +441,33 @@ eee :7005@17005 myself,slave bbb 0 0 2 connected
             2,
             "a node that was paused has not heard of it"
         );
+    }
+
+    /// A new address would end the connection and all its subscriptions, at each report.
+    #[test]
+    fn node_that_is_up_keeps_its_address_while_reports_differ() {
+        let report = |port: u16| listed(&format!("aaa h:{port}@1 master - 0 0 1 connected 0-9\n"));
+        let address = |map: &SlotMap| map.address(0, false).1;
+        let mut map = SlotMap::new();
+        map.hear(&report(1), |_| true);
+        for _ in 0..10 {
+            map.hear(&report(2), |_| true);
+            assert_eq!(address(&map), 1);
+            assert!(!map.has_heard(&report(2)), "the next one counts too");
+            assert_eq!(map.at(&at("h", 2)), Some(0), "redirections may name it");
+            map.hear(&report(1), |_| true);
+        }
+        for _ in 0..NEW_ADDRESS_AFTER {
+            assert_eq!(address(&map), 1);
+            map.hear(&report(2), |_| true);
+        }
+        assert_eq!(address(&map), 2, "no report lists the old address");
+        assert!(map.has_heard(&report(2)));
+        map.hear(&report(1), |_| false);
+        assert_eq!(address(&map), 1, "the node is down");
+        let replaced =
+            "bbb h:1@1 master - 0 0 1 connected\naaa h:2@1 master - 0 0 1 connected 0-9\n";
+        map.hear(&listed(replaced), |_| true);
+        assert_eq!(address(&map), 2, "the connection leads to another node");
     }
 }
