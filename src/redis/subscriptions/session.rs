@@ -193,7 +193,13 @@ impl<'a> Session<'a> {
 
     /// Verifies and repairs the subscriptions. Returns whether messages may have been lost.
     pub(super) async fn look(&mut self, wanted: &mut Wanted) -> Result<bool, String> {
+        let may_have_lost = self.verify(wanted).await;
+        // A look that takes longer than the pause between two looks would leave no time for changes otherwise.
         self.looked = Instant::now();
+        may_have_lost
+    }
+
+    async fn verify(&mut self, wanted: &mut Wanted) -> Result<bool, String> {
         match self.channels {
             Channels::Everywhere => return self.ping(conn::PING_WAIT).await.map(|()| false),
             // The node must relay messages from healthy nodes; any other node can replace it.

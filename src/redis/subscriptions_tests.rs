@@ -1,0 +1,143 @@
+use std::{
+    pin::Pin,
+    sync::atomic::{AtomicUsize, Ordering},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use futures_util::stream::{self, Stream};
+use tokio::time::{sleep, timeout};
+
+use super::*;
+use crate::redis::{
+    BoxFuture, Servers,
+    connect_error::ConnectError,
+    connection::{Answer, ConnectOptions, Frame, Opened, ServerConfig, Transport},
+    endpoint::Endpoint,
+    url,
+};
+
+/// How long the server takes to answer.
+const ROUND_TRIP: Duration = Duration::from_millis(1);
+
+/// A server that confirms each subscription and counts the checks of them.
+#[derive(Clone, Default)]
+struct FakeServer {
+    checks: Arc<AtomicUsize>,
+}
+
+impl Transport for FakeServer {
+    fn connect(
+        &self,
+        _: &ServerConfig,
+        _: ConnectOptions,
+    ) -> BoxFuture<Result<Opened, ConnectError>> {
+        let opened = Opened {
+            connection: Arc::new(self.clone()),
+            ended: Box::pin(std::future::pending()),
+            info: Frame::Text("sub=0".into()),
+            greeting: Frame::Null,
+        };
+        Box::pin(async move { Ok(opened) })
+    }
+}
+
+impl Connection for FakeServer {
+    fn send(&self, name: &'static str, _args: Vec<Bytes>) -> Answer<'_> {
+        Box::pin(async move {
+            sleep(ROUND_TRIP).await;
+            Ok(match name {
+                "CLIENT" => {
+                    self.checks.fetch_add(1, Ordering::Relaxed);
+                    Frame::Text("sub=0 ssub=1000".into())
+                }
+                _ => Frame::Null,
+            })
+        })
+    }
+
+    fn messages(&self) -> Pin<Box<dyn Stream<Item = Pushed> + Send>> {
+        Box::pin(stream::pending())
+    }
+
+    fn quit(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(async {})
+    }
+}
+
+struct Shard;
+
+impl ShardMap for Shard {
+    fn request_refresh(&self) {}
+}
+
+/// A running subscriber, its wants and its events. It ends with the runtime of the test.
+fn start(
+    server: &FakeServer,
+    channels: Channels,
+) -> (Wants, mpsc::UnboundedReceiver<Event>, CancellationToken) {
+    let config = ServerConfig {
+        transport: Arc::new(server.clone()),
+        endpoint: Endpoint::unknown(),
+        username: None,
+        password: None,
+        database: None,
+        connection_name: None,
+        servers: Servers::new(),
+    };
+    let (events, received) = mpsc::unbounded_channel();
+    let closed = CancellationToken::new();
+    let subscriber = Subscriber {
+        connector: Connector::new(config, 1),
+        channels,
+        events,
+        closed: closed.clone(),
+    };
+    let (wants, wanted) = Wants::new();
+    tokio::spawn(subscriber.serve(None, wanted));
+    (wants, received, closed)
+}
+
+/// Otherwise every contended wait of an outage leaves its requests in memory.
+#[tokio::test]
+async fn ended_wait_leaves_nothing_while_there_is_no_connection() {
+    let server = url::parse("redis://127.0.0.1:1").unwrap().server;
+    let (events, _) = mpsc::unbounded_channel();
+    let closed = CancellationToken::new();
+    let subscriber = Subscriber {
+        connector: Connector::new(server, 1),
+        channels: Channels::Everywhere,
+        events,
+        closed: closed.clone(),
+    };
+    let (wants, wanted) = Wants::new();
+    let serving = tokio::spawn(subscriber.serve(None, wanted));
+    let subscribed = wants.subscribe("channel".into());
+    wants.unsubscribe("channel".into());
+    let forgotten = timeout(Duration::from_secs(5), subscribed).await;
+    assert!(
+        forgotten.is_ok(),
+        "the request stays until there is a connection"
+    );
+    closed.cancel();
+    serving.await.unwrap();
+}
+
+/// A change is always waiting when the one before is done.
+#[tokio::test(start_paused = true)]
+async fn steady_changes_do_not_stop_the_check_for_lost_subscriptions() {
+    let server = FakeServer::default();
+    let (wants, _received, closed) = start(&server, Channels::OfShard(Arc::new(Shard)));
+    wants.subscribe("kept".into()).await.unwrap();
+    let changing = async {
+        for number in 0_u64.. {
+            drop(wants.subscribe(format!("channel-{number}").into()));
+            wants.unsubscribe(format!("channel-{}", number.wrapping_sub(1)).into());
+            sleep(ROUND_TRIP / 2).await;
+        }
+    };
+    let _ = timeout(Duration::from_secs(5), changing).await;
+    let checks = server.checks.load(Ordering::Relaxed);
+    assert!((8..=10).contains(&checks), "{checks} checks in 5 s");
+    closed.cancel();
+}
