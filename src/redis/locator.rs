@@ -26,7 +26,7 @@ use super::{
     master_view::{Answers, MasterView, Undecided},
     node::{ANSWER_WAIT, Answer, Node, PeerSentinel},
 };
-use crate::error::Error;
+use crate::{error::Error, hash::HashSet};
 
 /// How often the nodes are asked for the master.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -95,6 +95,7 @@ impl Nodes {
         let mut known = self.known();
         for mut peer in peers {
             peer.address = self.mapped(peer.address);
+            known.retain(|node| !node.is_left_by(&peer));
             // All that fit are marked as seen.
             let is_new = known.iter().filter(|node| node.is(&peer)).count() == 0;
             if is_new && known.len() < MOST_KNOWN {
@@ -142,7 +143,13 @@ impl Nodes {
     /// enough. Returns one of the errors too.
     async fn ask(self: &Arc<Self>, asked: Instant) -> (Answers, Option<Error>) {
         let known = self.known().clone();
-        let count = known.len();
+        // A sentinel that is silent may have moved: the other sentinels are asked for its address. Two addresses of one
+        // sentinel count once, as in its peers' count.
+        let answering: HashSet<_> = known
+            .iter()
+            .filter_map(|node| node.answering_id())
+            .collect();
+        let count = answering.len();
         let awake = known.into_iter().filter(|node| !node.rests());
         let mut answering: FuturesUnordered<_> = awake
             .map(|node| {

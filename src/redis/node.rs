@@ -25,6 +25,8 @@ pub(super) const ANSWER_WAIT: Duration = Duration::from_secs(1);
 const REST: Duration = Duration::from_secs(2);
 /// How long a discovered sentinel is kept after its last mention.
 const KEPT: Duration = Duration::from_secs(60);
+/// A node without an answer for this long may have moved to another address. One timeout is shorter, with its [`REST`].
+const SILENT_AFTER: Duration = Duration::from_secs(5);
 
 /// The request to the nodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,7 +55,15 @@ struct Standing {
     id: Option<String>,
     /// The time of its last answer or mention.
     seen: Instant,
+    /// The time of its last answer, or of its first mention.
+    answered: Instant,
     rests_until: Option<Instant>,
+}
+
+impl Standing {
+    fn is_silent(&self) -> bool {
+        self.answered.elapsed() >= SILENT_AFTER
+    }
 }
 
 /// Another sentinel that a sentinel mentions.
@@ -64,12 +74,14 @@ pub(super) struct PeerSentinel {
 
 impl Node {
     pub(super) fn new(address: Address, given: bool, id: Option<String>) -> Self {
+        let now = Instant::now();
         Self {
             address,
             given,
             standing: Mutex::new(Standing {
                 id,
-                seen: Instant::now(),
+                seen: now,
+                answered: now,
                 rests_until: None,
             }),
             conn: tokio::sync::Mutex::default(),
@@ -80,14 +92,34 @@ impl Node {
         self.standing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether this is the sentinel of the mention.
+    /// Whether this is the sentinel of the mention. A silent node with the sentinel's id is not: a sentinel that restarts at
+    /// another address keeps its id.
     pub(super) fn is(&self, mention: &PeerSentinel) -> bool {
         let mut standing = self.standing();
-        let is = self.address == mention.address || standing.id.as_ref() == Some(&mention.id);
+        let has_id = standing.id.as_ref() == Some(&mention.id);
+        let is = self.address == mention.address || (has_id && !standing.is_silent());
         if is {
             standing.seen = Instant::now();
         }
         is
+    }
+
+    /// Whether the sentinel of the mention has left this address. The configuration's address is kept.
+    pub(super) fn is_left_by(&self, mention: &PeerSentinel) -> bool {
+        let standing = self.standing();
+        let has_id = standing.id.as_ref() == Some(&mention.id);
+        !self.given && has_id && self.address != mention.address && standing.is_silent()
+    }
+
+    /// The sentinel's id, or the address of a node without one; `None` if the node is silent.
+    pub(super) fn answering_id(&self) -> Option<String> {
+        let standing = self.standing();
+        let id = || standing.id.clone().unwrap_or_else(|| self.id_by_address());
+        (!standing.is_silent()).then(id)
+    }
+
+    fn id_by_address(&self) -> String {
+        format!("{}:{}", self.address.0, self.address.1)
     }
 
     pub(super) fn is_kept(&self) -> bool {
@@ -100,13 +132,13 @@ impl Node {
         until.is_some_and(|until| Instant::now() < until)
     }
 
-    /// Asks the node, and asks for further sentinels unless it counts as many as are `known`. A drop of the future counts
+    /// Asks the node, and asks for further sentinels unless it counts as many as are `answering`. A drop of the future counts
     /// as a timeout.
     pub(super) async fn ask(
         &self,
         question: &Question,
         server: &ServerConfig,
-        known: usize,
+        answering: usize,
     ) -> Result<(Answer, Vec<PeerSentinel>), Error> {
         let mut conn = self.conn.lock().await;
         // An earlier question, which had the connection, may have found the node silent.
@@ -119,10 +151,11 @@ impl Node {
             node: self,
             is: true,
         };
-        let asked = self.ask_on(&mut conn, question, server, known).await;
+        let asked = self.ask_on(&mut conn, question, server, answering).await;
         silence.is = false;
         if asked.is_ok() {
-            self.standing().seen = Instant::now();
+            let (mut standing, now) = (self.standing(), Instant::now());
+            (standing.seen, standing.answered) = (now, now);
         }
         asked
     }
@@ -132,7 +165,7 @@ impl Node {
         conn: &mut Option<Conn>,
         question: &Question,
         server: &ServerConfig,
-        known: usize,
+        answering: usize,
     ) -> Result<(Answer, Vec<PeerSentinel>), Error> {
         // Keep the connection only if it works for the next request.
         let mut asked = match conn.take() {
@@ -143,7 +176,7 @@ impl Node {
         let asking = async {
             Ok(match question {
                 Question::MasterOf(service) => {
-                    self.ask_sentinel(&*connection, service, known).await?
+                    self.ask_sentinel(&*connection, service, answering).await?
                 }
                 Question::AreYou => match self.ask_server(&*connection).await? {
                     Ok(role) => Ok((Answer::Role(role), Vec::new())),
@@ -174,7 +207,7 @@ impl Node {
         &self,
         connection: &dyn Connection,
         service: &str,
-        known: usize,
+        answering: usize,
     ) -> Result<Result<(Answer, Vec<PeerSentinel>), Error>, String> {
         // While replicas move to the new master, MASTER returns the new epoch with the old address. The epoch comes from
         // MASTER, the address from the other command. They are sent together in this order, so the address is at least as
@@ -189,7 +222,7 @@ impl Node {
         }
         let report = report(self.id(connection).await?, &master, &address);
         let mut peers = Vec::new();
-        if report.sentinels != known {
+        if report.sentinels != answering {
             let others = sentinel(connection, "SENTINELS", Some(service)).await?;
             peers.extend(frame::maps(&others).iter().filter_map(peer));
         }
@@ -202,7 +235,7 @@ impl Node {
         }
         let id = frame::text(&sentinel(connection, "MYID", None).await?);
         // A sentinel that does not tell its id is identified by its address.
-        let id = id.unwrap_or_else(|| format!("{}:{}", self.address.0, self.address.1));
+        let id = id.unwrap_or_else(|| self.id_by_address());
         self.standing().id = Some(id.clone());
         Ok(id)
     }
