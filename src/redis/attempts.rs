@@ -27,7 +27,11 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// attempt a second.
 const LONGEST_REST: Duration = Duration::from_secs(2);
 /// A connection that lasts this long counts as proved, used or not.
-pub(super) const PROVEN_AFTER: Duration = Duration::from_secs(10);
+const PROVEN_AFTER: Duration = Duration::from_secs(10);
+/// A proved connection that lasts this long is replaced at once. A server may close each connection after its first answer.
+const STEADY_AFTER: Duration = Duration::from_secs(1);
+/// The most consecutive connections that are replaced at once although they did not last so long.
+const MOST_BRIEF: u32 = 3;
 /// How often a continuing outage is logged again.
 const TELL_EVERY: Duration = Duration::from_secs(60);
 /// The most lines about connections that one client logs in a minute.
@@ -142,8 +146,10 @@ pub(super) struct ConnectLog {
     purpose: &'static str,
     servers: Arc<Servers>,
     pub(super) trouble: Trouble,
-    /// The number of consecutive connections that ended before they were proved.
-    unproven: u32,
+    /// The number of consecutive connections that ended before they were proved or steady.
+    short_lived: u32,
+    /// The number of connections that were proved and not steady, since the last steady one.
+    brief: u32,
     /// Since when there has been no proved connection.
     since: Option<Instant>,
     logged_at: Option<Instant>,
@@ -158,7 +164,8 @@ impl ConnectLog {
             purpose,
             servers: servers.clone(),
             trouble: Trouble::default(),
-            unproven: 0,
+            short_lived: 0,
+            brief: 0,
             since: None,
             logged_at: None,
             lost: 0,
@@ -167,12 +174,13 @@ impl ConnectLog {
         }
     }
 
-    /// A connection has ended. Returns how long to wait before the next one.
+    /// A connection has ended that `lasted` so long. Returns how long to wait before the next one.
     pub(super) fn lost(
         &mut self,
         server: &dyn fmt::Display,
         reason: &str,
         is_proven: bool,
+        lasted: Duration,
     ) -> Duration {
         self.lost += 1;
         self.gauges.record_loss();
@@ -182,12 +190,17 @@ impl ConnectLog {
             server,
             reason,
         );
-        if is_proven {
-            self.unproven = 0;
+        let is_proven = is_proven || lasted >= PROVEN_AFTER;
+        if is_proven && lasted >= STEADY_AFTER {
+            (self.short_lived, self.brief) = (0, 0);
             return Duration::ZERO;
         }
-        self.unproven += 1;
-        pause(self.unproven, LONGEST_REST)
+        if is_proven && self.brief < MOST_BRIEF {
+            self.brief += 1;
+            return Duration::ZERO;
+        }
+        self.short_lived += 1;
+        pause(self.short_lived, LONGEST_REST)
     }
 
     /// An attempt to connect failed.
@@ -218,7 +231,6 @@ impl ConnectLog {
 
     /// The present connection is proved.
     pub(super) fn is_proven(&mut self, server: &dyn fmt::Display) {
-        self.unproven = 0;
         self.trouble.set(None);
         let Some(since) = self.since.take() else {
             return;
@@ -293,7 +305,7 @@ mod tests {
     async fn connections_that_prove_nothing_are_made_ever_more_seldom() {
         let mut connect_log = ConnectLog::new("scripts", &Servers::new());
         let pauses: Vec<_> = (0..20)
-            .map(|_| connect_log.lost(&"server", "closed", false))
+            .map(|_| connect_log.lost(&"server", "closed", false, Duration::ZERO))
             .collect();
         assert!(pauses[0] < Duration::from_millis(20));
         assert!(
@@ -303,6 +315,24 @@ mod tests {
         assert!(connect_log.trouble.cause().is_some());
         connect_log.is_proven(&"server");
         assert!(connect_log.trouble.cause().is_none());
-        assert_eq!(connect_log.lost(&"server", "closed", true), Duration::ZERO);
+        let pause = connect_log.lost(&"server", "closed", true, STEADY_AFTER);
+        assert_eq!(pause, Duration::ZERO);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn few_connections_that_prove_themselves_and_end_are_replaced_at_once() {
+        let mut connect_log = ConnectLog::new("scripts", &Servers::new());
+        let mut lost = |lasted| {
+            connect_log.is_proven(&"server");
+            connect_log.lost(&"server", "closed", true, lasted)
+        };
+        for _ in 0..2 {
+            let pauses: Vec<_> = (0..20).map(|_| lost(Duration::ZERO)).collect();
+            let (at_once, later) = pauses.split_at(MOST_BRIEF as usize);
+            assert!(at_once.iter().all(Duration::is_zero), "{pauses:?}");
+            assert!(!later[0].is_zero(), "{pauses:?}");
+            assert!(later[10..].iter().all(|pause| *pause >= LONGEST_REST));
+            assert_eq!(lost(STEADY_AFTER), Duration::ZERO);
+        }
     }
 }

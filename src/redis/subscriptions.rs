@@ -11,7 +11,6 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     Event,
-    attempts::PROVEN_AFTER,
     client_info::ConnIdentity,
     conn::Conn,
     connection::{Connection, Pushed},
@@ -83,8 +82,7 @@ impl Subscriber {
                 // The client is closed, or all callers have gone.
                 None | Some(None) => return conn.connection.quit().await,
                 Some(Some(Ended { reason, is_proven })) => {
-                    let is_proven = is_proven || opened.elapsed() >= PROVEN_AFTER;
-                    connect_log.lost(&endpoint, &reason, is_proven)
+                    connect_log.lost(&endpoint, &reason, is_proven, opened.elapsed())
                 }
             };
             if let ConnIdentity::Known(identity) = &conn.identity {

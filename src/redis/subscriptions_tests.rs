@@ -6,7 +6,10 @@ use std::{
 
 use bytes::Bytes;
 use futures_util::stream::{self, Stream};
-use tokio::time::{sleep, timeout};
+use tokio::{
+    sync::Notify,
+    time::{sleep, timeout},
+};
 
 use super::*;
 use crate::redis::{
@@ -24,6 +27,10 @@ const ROUND_TRIP: Duration = Duration::from_millis(1);
 #[derive(Clone, Default)]
 struct FakeServer {
     checks: Arc<AtomicUsize>,
+    connections: Arc<AtomicUsize>,
+    /// Whether it closes each connection after its first confirmation.
+    closes: bool,
+    confirmed: Arc<Notify>,
 }
 
 impl Transport for FakeServer {
@@ -32,9 +39,18 @@ impl Transport for FakeServer {
         _: &ServerConfig,
         _: ConnectOptions,
     ) -> BoxFuture<Result<Opened, ConnectError>> {
+        self.connections.fetch_add(1, Ordering::Relaxed);
+        let (confirmed, closes) = (self.confirmed.clone(), self.closes);
         let opened = Opened {
             connection: Arc::new(self.clone()),
-            ended: Box::pin(std::future::pending()),
+            ended: Box::pin(async move {
+                confirmed.notified().await;
+                if !closes {
+                    std::future::pending::<()>().await;
+                }
+                sleep(ROUND_TRIP).await;
+                "the server closed the connection".into()
+            }),
             info: Frame::Text("sub=0".into()),
             greeting: Frame::Null,
         };
@@ -51,7 +67,10 @@ impl Connection for FakeServer {
                     self.checks.fetch_add(1, Ordering::Relaxed);
                     Frame::Text("sub=0 ssub=1000".into())
                 }
-                _ => Frame::Null,
+                _ => {
+                    self.confirmed.notify_waiters();
+                    Frame::Null
+                }
             })
         })
     }
@@ -140,4 +159,20 @@ async fn steady_changes_do_not_stop_the_check_for_lost_subscriptions() {
     let checks = server.checks.load(Ordering::Relaxed);
     assert!((8..=10).contains(&checks), "{checks} checks in 5 s");
     closed.cancel();
+}
+
+#[tokio::test(start_paused = true)]
+async fn server_that_closes_after_each_confirmation_is_reconnected_to_with_pauses() {
+    let server = FakeServer {
+        closes: true,
+        ..FakeServer::default()
+    };
+    let (wants, mut received, closed) = start(&server, Channels::Everywhere);
+    wants.subscribe("channel".into()).await.unwrap();
+    sleep(Duration::from_secs(3)).await;
+    closed.cancel();
+    let connections = server.connections.load(Ordering::Relaxed);
+    let woken = std::iter::from_fn(|| received.try_recv().ok()).count();
+    assert!((8..=16).contains(&connections), "{connections} connections");
+    assert!(woken <= connections, "all waiters are woken {woken} times");
 }

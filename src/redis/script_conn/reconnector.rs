@@ -1,6 +1,6 @@
 //! Replaces a broken connection for scripts.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use tokio::{
     sync::{mpsc, watch},
@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use super::live_conn::LiveConn;
 use crate::redis::{
     Event,
-    attempts::{ConnectLog, PROVEN_AFTER},
+    attempts::ConnectLog,
     client_info::ConnIdentity,
     conn::{Conn, Router},
     connector::Connector,
@@ -57,8 +57,8 @@ impl Reconnector {
                 live.quit().await;
                 return;
             };
-            let is_proven = live.is_proven() || opened.elapsed() >= PROVEN_AFTER;
-            let rest = self.connect_log.lost(&endpoint, &reason, is_proven);
+            let (is_proven, lasted) = (live.is_proven(), opened.elapsed());
+            let rest = self.connect_log.lost(&endpoint, &reason, is_proven, lasted);
             self.states.send_replace(State::Down);
             drop(router);
             live.end();
@@ -90,9 +90,9 @@ impl Reconnector {
             let Err(reason) = conn.kill(identity).await else {
                 break conn;
             };
-            let rest = self
-                .connect_log
-                .lost(&self.connector.endpoint(), &reason, false);
+            let rest =
+                self.connect_log
+                    .lost(&self.connector.endpoint(), &reason, false, Duration::ZERO);
             let resting = tokio::time::sleep(rest);
             self.closed.run_until_cancelled(resting).await?;
         };
