@@ -22,14 +22,15 @@ use futures_util::future::try_join_all;
 use tokio::sync::mpsc;
 
 use super::{
-    Answered, BoxFuture, CallError, Event, Events, HashSlot, Redis,
+    Answered, BoxFuture, CallError, EventSender, Events, HashSlot, Redis,
     connector::Connector,
     durable::Wait,
     endpoint::Address,
+    events::{self, MESSAGES},
     frame,
     fred::hash_slot,
     rights::Rights,
-    server::{CONNECT_WAIT, MESSAGES},
+    server::CONNECT_WAIT,
     subscriptions::{Channels, Subscriber, Want, Wants},
     target::Target,
 };
@@ -70,7 +71,7 @@ impl Cluster {
             ShardedPubSub::Off => Publishing::Classic,
             ShardedPubSub::Auto | ShardedPubSub::On => Publishing::Sharded,
         };
-        let (events, receiver) = mpsc::unbounded_channel();
+        let (events, receiver) = events::channel();
         let topology = Topology::new(server, map, publishing, wait, &first.listed, events.clone());
         let topology = Arc::new(topology);
         let (wants, wanted) = Wants::new();
@@ -97,7 +98,7 @@ impl Cluster {
 fn spawn_subscriber(
     topology: &Arc<Topology>,
     wanted: mpsc::UnboundedReceiver<Want>,
-    events: mpsc::UnboundedSender<Event>,
+    events: EventSender,
 ) {
     let tasks = &topology.tasks;
     match topology.publishing {

@@ -32,6 +32,10 @@ const READ_AT_ONCE: usize = 8 << 10;
 /// With more bytes than this waiting for the socket, the driver encodes no further commands.
 const MOST_UNSENT: usize = 256 << 10;
 
+/// The longest payload that is passed on. A message of a lock or of another synchronizer is a number; no other message wakes a
+/// waiter.
+const LONGEST_PAYLOAD: usize = 256;
+
 /// A command, and the receiver of its answer.
 pub(super) struct Request {
     pub(super) name: &'static str,
@@ -163,8 +167,15 @@ impl Driver {
             return;
         };
         if let b"message" | b"smessage" = &kind[..] {
-            let payload = frames.get(2).and_then(text).cloned().unwrap_or_default();
-            let channel = channel.clone();
+            let payload = frames
+                .get(2)
+                .and_then(text)
+                .map_or(&b""[..], |payload| payload);
+            if payload.len() > LONGEST_PAYLOAD {
+                return;
+            }
+            // Copies: a slice would keep the whole read buffer, which may have held a long answer.
+            let [channel, payload] = [&channel[..], payload].map(Bytes::copy_from_slice);
             return self.messages.pass_on(Pushed::Message { channel, payload });
         }
         let Some(unconfirmed) = self.pending.front_mut().and_then(|pending| {

@@ -139,3 +139,18 @@ async fn a_call_that_was_given_up_before_it_was_sent_is_not_sent() {
     peer.says("+PONG\r\n").await;
     assert_eq!(ping.await.unwrap(), Ok(Frame::Status("PONG".into())));
 }
+
+/// Otherwise a client that publishes long messages on a lock's channel fills the memory of a receiver that is behind.
+#[tokio::test]
+async fn long_message_is_not_kept() {
+    let mut peer = peer(Version::Resp3, 8);
+    for length in [LONGEST_PAYLOAD + 1, LONGEST_PAYLOAD] {
+        let payload = "0".repeat(length);
+        let begin = format!(">3\r\n$7\r\nmessage\r\n$1\r\na\r\n${length}\r\n");
+        peer.says(&format!("{begin}{payload}\r\n")).await;
+    }
+    let Some(Pushed::Message { payload, .. }) = peer.received.next().await else {
+        panic!("a message was lost");
+    };
+    assert_eq!(payload.len(), LONGEST_PAYLOAD);
+}

@@ -29,6 +29,7 @@ mod donor;
 mod driver;
 mod durable;
 pub(crate) mod endpoint;
+mod events;
 mod frame;
 mod fred;
 #[cfg(test)]
@@ -50,7 +51,7 @@ mod url;
 use std::{pin::Pin, sync::Arc};
 
 use bytes::Bytes;
-use tokio::{runtime::Handle, sync::mpsc, time::Instant};
+use tokio::{runtime::Handle, time::Instant};
 use tokio_util::task::TaskTracker;
 
 #[cfg(feature = "test-util")]
@@ -63,6 +64,8 @@ pub(crate) use bundle::SendPermit;
 use cluster::Cluster;
 use durable::Wait;
 pub(crate) use endpoint::AddressMap;
+use events::EventSender;
+pub(crate) use events::Events;
 use server::SingleServer;
 pub(crate) use target::{Credentials, Target};
 
@@ -168,8 +171,6 @@ pub(crate) enum Event {
     /// Messages to these channels may have been lost.
     MissedIn(HashSet<HashSlot>),
 }
-
-pub(crate) type Events = mpsc::UnboundedReceiver<Event>;
 
 /// Why a call has no replies.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -6,13 +6,12 @@ mod traffic;
 
 use std::sync::Arc;
 
-use tokio::{
-    sync::{mpsc, watch},
-    time::Instant,
-};
+use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
-use super::{CallError, Event, Tasks, attempts::Trouble, conn::Conn, connector::Connector, frame};
+use super::{
+    CallError, EventSender, Tasks, attempts::Trouble, conn::Conn, connector::Connector, frame,
+};
 use crate::{error::Cause, wire::Refusal};
 pub(super) use live_conn::LiveConn;
 use reconnector::{Reconnector, State};
@@ -40,7 +39,7 @@ impl ScriptConn {
     pub(super) fn keep(
         connector: Connector,
         first: Option<Conn>,
-        events: mpsc::UnboundedSender<Event>,
+        events: EventSender,
         closed: CancellationToken,
         tasks: &Tasks,
     ) -> Self {

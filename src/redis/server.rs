@@ -3,14 +3,15 @@
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use tokio::{sync::mpsc, time::Instant};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Answered, BoxFuture, CallError, Event, Events, HashSlot, Redis, Tasks,
+    Answered, BoxFuture, CallError, EventSender, Events, HashSlot, Redis, Tasks,
     conn::Conn,
     connector::Connector,
     durable::{Durable, Durables, Wait},
+    events::{self, MESSAGES},
     locator::Locator,
     rights::Rights,
     script_conn::ScriptConn,
@@ -25,8 +26,6 @@ use crate::{
 
 /// How long both connections may take to open.
 pub(super) const CONNECT_WAIT: Duration = Duration::from_secs(10);
-/// The most messages that wait for the dispatcher. If there are more, all waiters are woken.
-pub(super) const MESSAGES: usize = 2048;
 
 /// One Redis or Valkey server.
 pub(crate) struct SingleServer {
@@ -42,7 +41,7 @@ struct ScriptConns {
     locator: Locator,
     wait: Wait,
     durables: Durables,
-    events: mpsc::UnboundedSender<Event>,
+    events: EventSender,
     closed: CancellationToken,
     tasks: Tasks,
 }
@@ -71,7 +70,7 @@ impl SingleServer {
         };
 
         first.iter().try_for_each(Conn::check_role)?;
-        let (events, receiver) = mpsc::unbounded_channel();
+        let (events, receiver) = events::channel();
         let (wants, wanted) = Wants::new();
         let (closed, tasks) = (CancellationToken::new(), Tasks::here());
         let script_conn = ScriptConn::keep(

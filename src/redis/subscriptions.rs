@@ -10,7 +10,7 @@ use tokio::{sync::mpsc, task::JoinHandle, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Event,
+    Event, EventSender,
     client_info::ConnIdentity,
     conn::Conn,
     connection::{Connection, Pushed},
@@ -52,7 +52,7 @@ impl Channels {
 pub(super) struct Subscriber {
     pub(super) connector: Connector,
     pub(super) channels: Channels,
-    pub(super) events: mpsc::UnboundedSender<Event>,
+    pub(super) events: EventSender,
     pub(super) closed: CancellationToken,
 }
 
@@ -191,7 +191,7 @@ struct Ended {
 }
 
 /// Passes messages on while the connection lives.
-fn listen(connection: &dyn Connection, events: mpsc::UnboundedSender<Event>) -> JoinHandle<()> {
+fn listen(connection: &dyn Connection, events: EventSender) -> JoinHandle<()> {
     let mut messages = connection.messages();
     tokio::spawn(async move {
         while let Some(pushed) = messages.next().await {

@@ -13,10 +13,11 @@ use tokio::{
 
 use super::*;
 use crate::redis::{
-    BoxFuture, Servers,
+    BoxFuture, Events, Servers,
     connect_error::ConnectError,
     connection::{Answer, ConnectOptions, Frame, Opened, ServerConfig, Transport},
     endpoint::Endpoint,
+    events::{self, MESSAGES},
     url,
 };
 
@@ -31,6 +32,8 @@ struct FakeServer {
     /// Whether it closes each connection after its first confirmation.
     closes: bool,
     confirmed: Arc<Notify>,
+    /// The number of messages on each connection.
+    messages: usize,
 }
 
 impl Transport for FakeServer {
@@ -76,7 +79,12 @@ impl Connection for FakeServer {
     }
 
     fn messages(&self) -> Pin<Box<dyn Stream<Item = Pushed> + Send>> {
-        Box::pin(stream::pending())
+        let message = Pushed::Message {
+            channel: "channel".into(),
+            payload: "0".into(),
+        };
+        let messages = std::iter::repeat_n(message, self.messages);
+        Box::pin(stream::iter(messages).chain(stream::pending()))
     }
 
     fn quit(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
@@ -91,10 +99,7 @@ impl ShardMap for Shard {
 }
 
 /// A running subscriber, its wants and its events. It ends with the runtime of the test.
-fn start(
-    server: &FakeServer,
-    channels: Channels,
-) -> (Wants, mpsc::UnboundedReceiver<Event>, CancellationToken) {
+fn start(server: &FakeServer, channels: Channels) -> (Wants, Events, CancellationToken) {
     let config = ServerConfig {
         transport: Arc::new(server.clone()),
         endpoint: Endpoint::unknown(),
@@ -104,7 +109,7 @@ fn start(
         connection_name: None,
         servers: Servers::new(),
     };
-    let (events, received) = mpsc::unbounded_channel();
+    let (events, received) = events::channel();
     let closed = CancellationToken::new();
     let subscriber = Subscriber {
         connector: Connector::new(config, 1),
@@ -121,7 +126,7 @@ fn start(
 #[tokio::test]
 async fn ended_wait_leaves_nothing_while_there_is_no_connection() {
     let server = url::parse("redis://127.0.0.1:1").unwrap().server;
-    let (events, _) = mpsc::unbounded_channel();
+    let (events, _) = events::channel();
     let closed = CancellationToken::new();
     let subscriber = Subscriber {
         connector: Connector::new(server, 1),
@@ -167,12 +172,33 @@ async fn server_that_closes_after_each_confirmation_is_reconnected_to_with_pause
         closes: true,
         ..FakeServer::default()
     };
-    let (wants, mut received, closed) = start(&server, Channels::Everywhere);
+    let (wants, _received, closed) = start(&server, Channels::Everywhere);
     wants.subscribe("channel".into()).await.unwrap();
     sleep(Duration::from_secs(3)).await;
     closed.cancel();
     let connections = server.connections.load(Ordering::Relaxed);
-    let woken = std::iter::from_fn(|| received.try_recv().ok()).count();
     assert!((8..=16).contains(&connections), "{connections} connections");
-    assert!(woken <= connections, "all waiters are woken {woken} times");
+}
+
+/// The dispatcher is behind: it reads nothing until all messages have arrived.
+#[tokio::test(start_paused = true)]
+async fn messages_for_a_slow_dispatcher_are_bounded_and_their_loss_is_reported() {
+    let server = FakeServer {
+        messages: 10 * MESSAGES,
+        ..FakeServer::default()
+    };
+    let (wants, mut received, closed) = start(&server, Channels::Everywhere);
+    wants.subscribe("channel".into()).await.unwrap();
+    sleep(Duration::from_secs(1)).await;
+    closed.cancel();
+    drop(wants);
+    let (mut messages, mut missed) = (0, 0);
+    while let Some(event) = received.recv().await {
+        match event {
+            Event::Message { .. } => messages += 1,
+            Event::MessagesMissed => missed += 1,
+            event => panic!("{event:?}"),
+        }
+    }
+    assert_eq!((messages, missed), (MESSAGES, 1));
 }

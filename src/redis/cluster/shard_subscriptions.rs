@@ -10,9 +10,9 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use super::topology::{Node, Topology};
 use crate::hash::{HashMap, HashSet};
 use crate::redis::{
-    BoxFuture, CallError, Event,
+    BoxFuture, CallError, Event, EventSender,
+    events::MESSAGES,
     fred::hash_slot,
-    server::MESSAGES,
     subscriptions::{Channels, Subscriber, Want},
 };
 
@@ -48,7 +48,7 @@ struct Answer {
 
 struct ShardSubscriptions {
     topology: Arc<Topology>,
-    events: mpsc::UnboundedSender<Event>,
+    events: EventSender,
     channels: HashMap<Bytes, Subscription>,
     listeners: Vec<Listener>,
     answers: FuturesUnordered<BoxFuture<Option<Answer>>>,
@@ -60,7 +60,7 @@ struct ShardSubscriptions {
 pub(super) async fn serve(
     topology: Arc<Topology>,
     mut wants: mpsc::UnboundedReceiver<Want>,
-    events: mpsc::UnboundedSender<Event>,
+    events: EventSender,
 ) {
     let closed = topology.closed.clone();
     let mut routes = topology.routes.subscribe();
@@ -86,7 +86,7 @@ pub(super) async fn serve(
 }
 
 impl ShardSubscriptions {
-    fn new(topology: Arc<Topology>, events: mpsc::UnboundedSender<Event>) -> Self {
+    fn new(topology: Arc<Topology>, events: EventSender) -> Self {
         Self {
             topology,
             events,
@@ -259,7 +259,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        redis::{cluster::node_list, durable::Wait, url},
+        redis::{cluster::node_list, durable::Wait, events, url},
         wire::script::Publishing,
     };
 
@@ -272,7 +272,7 @@ mod tests {
             longest: Duration::from_secs(1),
             for_disk: false,
         };
-        let (events, _) = mpsc::unbounded_channel();
+        let (events, _) = events::channel();
         let server = url::parse("redis://nowhere").unwrap().server;
         let sharded = Publishing::Sharded;
         let topology = Topology::new(server, None, sharded, wait, &listed, events.clone());

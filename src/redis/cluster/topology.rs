@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use tokio::sync::{Notify, mpsc, watch};
+use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -16,7 +16,7 @@ use crate::{
     durability::Durability,
     hash::{HashMap, HashSet},
     redis::{
-        Event, HashSlot, Tasks,
+        Event, EventSender, HashSlot, Tasks,
         connection::ServerConfig,
         connector::Connector,
         durable::{Durable, Durables, Wait},
@@ -58,7 +58,7 @@ pub(in crate::redis) struct Topology {
     pub(super) any: Mutex<Option<Address>>,
     pub(super) refresh_requests: Notify,
     redirectors: Redirectors,
-    events: mpsc::UnboundedSender<Event>,
+    events: EventSender,
     pub(super) closed: CancellationToken,
     pub(super) wait: Wait,
     pub(super) tasks: Tasks,
@@ -100,7 +100,7 @@ impl Topology {
         publishing: Publishing,
         wait: Wait,
         listed: &[Listed],
-        events: mpsc::UnboundedSender<Event>,
+        events: EventSender,
     ) -> Self {
         let none = Routes {
             map: SlotMap::new(),
@@ -314,7 +314,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        redis::{cluster::node_list, url},
+        redis::{cluster::node_list, events, url},
         sync::lock,
     };
 
@@ -329,7 +329,7 @@ mod tests {
             longest: Duration::from_secs(1),
             for_disk: false,
         };
-        let (events, _) = mpsc::unbounded_channel();
+        let (events, _) = events::channel();
         let reached = Arc::new(Mutex::new(Vec::new()));
         let record = reached.clone();
         let map: AddressMap = Arc::new(move |host, _| {

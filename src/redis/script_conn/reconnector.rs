@@ -2,15 +2,12 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tokio::{
-    sync::{mpsc, watch},
-    time::Instant,
-};
+use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use super::live_conn::LiveConn;
 use crate::redis::{
-    Event,
+    Event, EventSender,
     attempts::ConnectLog,
     client_info::ConnIdentity,
     conn::{Conn, Router},
@@ -29,7 +26,7 @@ pub(super) enum State {
 pub(super) struct Reconnector {
     pub(super) connector: Connector,
     pub(super) states: watch::Sender<State>,
-    pub(super) events: mpsc::UnboundedSender<Event>,
+    pub(super) events: EventSender,
     pub(super) closed: CancellationToken,
     pub(super) connect_log: ConnectLog,
 }
