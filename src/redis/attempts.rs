@@ -30,7 +30,9 @@ const LONGEST_REST: Duration = Duration::from_secs(2);
 const PROVEN_AFTER: Duration = Duration::from_secs(10);
 /// A proved connection that lasts this long is replaced at once. A server may close each connection after its first answer.
 const STEADY_AFTER: Duration = Duration::from_secs(1);
-/// The most consecutive connections that are replaced at once although they did not last so long.
+/// A connection that answers this often is replaced at once, too. A lossy network breaks busy connections within a second.
+const STEADY_ANSWERS: u32 = 4;
+/// The most consecutive connections that are replaced at once although they were not steady.
 const MOST_BRIEF: u32 = 3;
 /// How often a continuing outage is logged again.
 const TELL_EVERY: Duration = Duration::from_secs(60);
@@ -174,12 +176,12 @@ impl ConnectLog {
         }
     }
 
-    /// A connection has ended that `lasted` so long. Returns how long to wait before the next one.
+    /// A connection has ended that `lasted` so long and gave so many `answers`. Returns how long to wait before the next one.
     pub(super) fn lost(
         &mut self,
         server: &dyn fmt::Display,
         reason: &str,
-        is_proven: bool,
+        answers: u32,
         lasted: Duration,
     ) -> Duration {
         self.lost += 1;
@@ -190,8 +192,8 @@ impl ConnectLog {
             server,
             reason,
         );
-        let is_proven = is_proven || lasted >= PROVEN_AFTER;
-        if is_proven && lasted >= STEADY_AFTER {
+        let is_proven = answers > 0 || lasted >= PROVEN_AFTER;
+        if is_proven && (lasted >= STEADY_AFTER || answers >= STEADY_ANSWERS) {
             (self.short_lived, self.brief) = (0, 0);
             return Duration::ZERO;
         }
@@ -305,7 +307,7 @@ mod tests {
     async fn connections_that_prove_nothing_are_made_ever_more_seldom() {
         let mut connect_log = ConnectLog::new("scripts", &Servers::new());
         let pauses: Vec<_> = (0..20)
-            .map(|_| connect_log.lost(&"server", "closed", false, Duration::ZERO))
+            .map(|_| connect_log.lost(&"server", "closed", 0, Duration::ZERO))
             .collect();
         assert!(pauses[0] < Duration::from_millis(20));
         assert!(
@@ -315,24 +317,25 @@ mod tests {
         assert!(connect_log.trouble.cause().is_some());
         connect_log.is_proven(&"server");
         assert!(connect_log.trouble.cause().is_none());
-        let pause = connect_log.lost(&"server", "closed", true, STEADY_AFTER);
+        let pause = connect_log.lost(&"server", "closed", 1, STEADY_AFTER);
         assert_eq!(pause, Duration::ZERO);
     }
 
     #[tokio::test(start_paused = true)]
     async fn few_connections_that_prove_themselves_and_end_are_replaced_at_once() {
         let mut connect_log = ConnectLog::new("scripts", &Servers::new());
-        let mut lost = |lasted| {
+        let mut lost = |answers, lasted| {
             connect_log.is_proven(&"server");
-            connect_log.lost(&"server", "closed", true, lasted)
+            connect_log.lost(&"server", "closed", answers, lasted)
         };
-        for _ in 0..2 {
-            let pauses: Vec<_> = (0..20).map(|_| lost(Duration::ZERO)).collect();
+        for steady in [(1, STEADY_AFTER), (STEADY_ANSWERS, Duration::ZERO)] {
+            let brief = || lost(STEADY_ANSWERS - 1, Duration::ZERO);
+            let pauses: Vec<_> = std::iter::repeat_with(brief).take(20).collect();
             let (at_once, later) = pauses.split_at(MOST_BRIEF as usize);
             assert!(at_once.iter().all(Duration::is_zero), "{pauses:?}");
             assert!(!later[0].is_zero(), "{pauses:?}");
             assert!(later[10..].iter().all(|pause| *pause >= LONGEST_REST));
-            assert_eq!(lost(STEADY_AFTER), Duration::ZERO);
+            assert_eq!(lost(steady.0, steady.1), Duration::ZERO);
         }
     }
 }

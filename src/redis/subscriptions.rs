@@ -82,7 +82,7 @@ impl Subscriber {
                 // The client is closed, or all callers have gone.
                 None | Some(None) => return conn.connection.quit().await,
                 Some(Some(Ended { reason, is_proven })) => {
-                    connect_log.lost(&endpoint, &reason, is_proven, opened.elapsed())
+                    connect_log.lost(&endpoint, &reason, u32::from(is_proven), opened.elapsed())
                 }
             };
             if let ConnIdentity::Known(identity) = &conn.identity {

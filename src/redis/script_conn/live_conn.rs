@@ -5,7 +5,7 @@ use std::{
     pin::pin,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicU32, Ordering},
     },
     task::Poll,
     time::Duration,
@@ -38,8 +38,8 @@ pub(in crate::redis) struct LiveConn {
     identity: Mutex<ConnIdentity>,
     /// How long a `PING` may stay unanswered.
     ping_wait: Duration,
-    /// Whether a script was answered.
-    proven: AtomicBool,
+    /// The number of answered calls of scripts.
+    answers: AtomicU32,
     proving: Notify,
     /// Notified when the connection leads to the wrong server.
     wrong_server: Notify,
@@ -58,7 +58,7 @@ impl LiveConn {
             connection,
             identity: Mutex::new(identity),
             ping_wait,
-            proven: AtomicBool::new(false),
+            answers: AtomicU32::new(0),
             proving: Notify::new(),
             wrong_server: Notify::new(),
             ended: CancellationToken::new(),
@@ -123,7 +123,7 @@ impl LiveConn {
 
     /// An answered script proves the connection.
     fn proved_by(&self, answer: Frame) -> Frame {
-        if !self.proven.swap(true, Ordering::Relaxed) {
+        if self.answers.fetch_add(1, Ordering::Relaxed) == 0 {
             self.proving.notify_one();
         }
         answer
@@ -173,9 +173,9 @@ impl LiveConn {
         self.ended.cancel();
     }
 
-    /// Whether a script was answered.
-    pub(super) fn is_proven(&self) -> bool {
-        self.proven.load(Ordering::Relaxed)
+    /// The number of answered calls of scripts.
+    pub(super) fn answers(&self) -> u32 {
+        self.answers.load(Ordering::Relaxed)
     }
 
     /// Completes with the reason when the connection has ended or its server has stopped answering. Reports once that the

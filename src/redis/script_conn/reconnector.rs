@@ -54,8 +54,8 @@ impl Reconnector {
                 live.quit().await;
                 return;
             };
-            let (is_proven, lasted) = (live.is_proven(), opened.elapsed());
-            let rest = self.connect_log.lost(&endpoint, &reason, is_proven, lasted);
+            let (answers, lasted) = (live.answers(), opened.elapsed());
+            let rest = self.connect_log.lost(&endpoint, &reason, answers, lasted);
             self.states.send_replace(State::Down);
             drop(router);
             live.end();
@@ -89,7 +89,7 @@ impl Reconnector {
             };
             let rest =
                 self.connect_log
-                    .lost(&self.connector.endpoint(), &reason, false, Duration::ZERO);
+                    .lost(&self.connector.endpoint(), &reason, 0, Duration::ZERO);
             let resting = tokio::time::sleep(rest);
             self.closed.run_until_cancelled(resting).await?;
         };
