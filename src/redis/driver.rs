@@ -148,6 +148,10 @@ impl Driver {
     }
 
     fn answered(&mut self, frame: Frame) -> Result<(), String> {
+        let confirms = |pending: &Pending| pending.unconfirmed.is_some();
+        if self.pending.front().is_some_and(confirms) && !matches!(frame, Frame::Error(_)) {
+            return Err(format!("{GARBAGE}: it confirms no subscription"));
+        }
         let Some(pending) = self.pending.pop_front() else {
             return Err(match frame {
                 Frame::Error(message) => message,

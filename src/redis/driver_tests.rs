@@ -113,6 +113,19 @@ async fn an_answer_to_nothing_ends_the_connection() {
 }
 
 #[tokio::test]
+async fn an_answer_that_confirms_no_subscription_ends_the_connection() {
+    for version in [Version::Resp2, Version::Resp3] {
+        let mut peer = peer(version, 8);
+        let subscribed = peer.ask("SUBSCRIBE", &["a"]);
+        peer.stream.read_exact(&mut [0; 26]).await.unwrap();
+        peer.says("+OK\r\n").await;
+        let reason = peer.moving.await.unwrap();
+        assert!(reason.starts_with(GARBAGE), "{reason}");
+        assert_eq!(subscribed.await.unwrap(), Err(reason.into()));
+    }
+}
+
+#[tokio::test]
 async fn messages_without_room_in_the_buffer_are_reported_as_missed_once() {
     let mut peer = peer(Version::Resp3, 2);
     let message = ">3\r\n$7\r\nmessage\r\n$1\r\na\r\n$1\r\n0\r\n";

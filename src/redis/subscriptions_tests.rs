@@ -32,6 +32,10 @@ struct FakeServer {
     /// Whether it closes each connection after its first confirmation.
     closes: bool,
     confirmed: Arc<Notify>,
+    /// The number of subscriptions in its reports.
+    reported: Arc<AtomicUsize>,
+    /// Whether it refuses to end a subscription.
+    refuses: bool,
     /// The number of messages on each connection.
     messages: usize,
 }
@@ -68,8 +72,10 @@ impl Connection for FakeServer {
             Ok(match name {
                 "CLIENT" => {
                     self.checks.fetch_add(1, Ordering::Relaxed);
-                    Frame::Text("sub=0 ssub=1000".into())
+                    let reported = self.reported.load(Ordering::Relaxed);
+                    Frame::Text(format!("sub=0 ssub={reported}").into())
                 }
+                "SUNSUBSCRIBE" if self.refuses => Frame::Error("CLUSTERDOWN".into()),
                 _ => {
                     self.confirmed.notify_waiters();
                     Frame::Null
@@ -150,7 +156,10 @@ async fn ended_wait_leaves_nothing_while_there_is_no_connection() {
 /// A change is always waiting when the one before is done.
 #[tokio::test(start_paused = true)]
 async fn steady_changes_do_not_stop_the_check_for_lost_subscriptions() {
-    let server = FakeServer::default();
+    let server = FakeServer {
+        reported: Arc::new(1000.into()),
+        ..FakeServer::default()
+    };
     let (wants, _received, closed) = start(&server, Channels::OfShard(Arc::new(Shard)));
     wants.subscribe("kept".into()).await.unwrap();
     let changing = async {
@@ -178,6 +187,26 @@ async fn server_that_closes_after_each_confirmation_is_reconnected_to_with_pause
     closed.cancel();
     let connections = server.connections.load(Ordering::Relaxed);
     assert!((8..=16).contains(&connections), "{connections} connections");
+}
+
+/// What the server still counts hides the loss of another channel otherwise.
+#[tokio::test(start_paused = true)]
+async fn lost_subscription_is_noticed_beside_one_that_the_server_has_refused_to_end() {
+    let server = FakeServer {
+        reported: Arc::new(2.into()),
+        refuses: true,
+        ..FakeServer::default()
+    };
+    let (wants, _received, closed) = start(&server, Channels::OfShard(Arc::new(Shard)));
+    wants.subscribe("kept".into()).await.unwrap();
+    wants.subscribe("refused".into()).await.unwrap();
+    wants.unsubscribe("refused".into());
+    sleep(Duration::from_secs(2)).await;
+    assert_eq!(server.connections.load(Ordering::Relaxed), 1);
+    server.reported.store(1, Ordering::Relaxed);
+    sleep(Duration::from_secs(2)).await;
+    assert_eq!(server.connections.load(Ordering::Relaxed), 2);
+    closed.cancel();
 }
 
 /// The dispatcher is behind: it reads nothing until all messages have arrived.

@@ -32,6 +32,12 @@ fn answered(answer: Result<Result<Frame, Arc<str>>, Elapsed>) -> Result<Option<S
     Ok(frame::error(&answer))
 }
 
+/// Whether the answer to `SUNSUBSCRIBE` leaves the subscription in place. The server ends the subscriptions of a slot that
+/// moves away, so a redirection means the opposite.
+fn is_refused(answer: &Frame) -> bool {
+    frame::error(answer).is_some_and(|message| !message.starts_with("MOVED"))
+}
+
 pub(super) struct Session<'a> {
     connection: Arc<dyn Connection>,
     channels: &'a Channels,
@@ -41,6 +47,8 @@ pub(super) struct Session<'a> {
     subscribed: HashSet<Bytes>,
     /// The channels whose slot the server does not have, or not yet.
     missing: HashSet<Bytes>,
+    /// The number of channels that the shard has refused to end.
+    refused: usize,
     has_subscribed: bool,
     pings: u64,
     looked: Instant,
@@ -54,6 +62,7 @@ impl<'a> Session<'a> {
             counts: conn.counts_subscriptions,
             subscribed: HashSet::default(),
             missing: HashSet::default(),
+            refused: 0,
             has_subscribed: false,
             pings: 0,
             looked: Instant::now(),
@@ -107,8 +116,10 @@ impl<'a> Session<'a> {
                     let each = channels
                         .into_iter()
                         .map(|channel| self.connection.send("SUNSUBSCRIBE", vec![channel]));
-                    let done = join_all(each).await;
-                    done.into_iter().try_for_each(|done| done.map(drop))
+                    for done in join_all(each).await {
+                        self.refused += usize::from(is_refused(&done?));
+                    }
+                    Ok(())
                 }
             }
         };
@@ -222,7 +233,7 @@ impl<'a> Session<'a> {
         let count = Conn::subscriptions(&*self.connection).await?;
         if count
             .of_shard
-            .is_some_and(|count| count < self.subscribed.len())
+            .is_some_and(|count| count < self.subscribed.len() + self.refused)
         {
             self.channels.request_refresh();
             return Err("the server has ended a subscription".into());
