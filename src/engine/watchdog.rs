@@ -225,16 +225,14 @@ impl Engine {
                 }
                 Err(CallError::Unanswered { .. }) => {
                     self.gauges.record_renewal(RenewalEnd::Unanswered);
-                    let (tenure, now) = (&renewal.tenure, Instant::now());
+                    let tenure = &renewal.tenure;
                     // The server may have executed it, and keep the lock after a loss.
                     if renewal.lease.is_some() {
                         tenure.set_server_may_keep_it();
-                        if tenure.lost_reason(now) == Some(LostReason::Expired) {
+                        if tenure.lost_reason(Instant::now()) == Some(LostReason::Expired) {
                             self.give_back_later(tenure.clone());
                         }
                     }
-                    tenure.set_renew_at(now);
-                    self.watch(tenure);
                 }
                 Err(CallError::Closed) => {}
             }
