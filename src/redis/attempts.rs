@@ -32,8 +32,10 @@ const PROVEN_AFTER: Duration = Duration::from_secs(10);
 const STEADY_AFTER: Duration = Duration::from_secs(1);
 /// A connection that answers this often is replaced at once, too. A lossy network breaks busy connections within a second.
 const STEADY_ANSWERS: u32 = 4;
-/// The most consecutive connections that are replaced at once although they were not steady.
+/// The most consecutive connections that are replaced at once although they were proved and not steady.
 const MOST_BRIEF: u32 = 3;
+/// The longest pause after later ones. They did work, and a caller may wait for the next.
+const LONGEST_BRIEF_REST: Duration = Duration::from_millis(100);
 /// How often a continuing outage is logged again.
 const TELL_EVERY: Duration = Duration::from_secs(60);
 /// The most lines about connections that one client logs in a minute.
@@ -148,7 +150,7 @@ pub(super) struct ConnectLog {
     purpose: &'static str,
     servers: Arc<Servers>,
     pub(super) trouble: Trouble,
-    /// The number of consecutive connections that ended before they were proved or steady.
+    /// The number of consecutive connections that ended before they were proved.
     short_lived: u32,
     /// The number of connections that were proved and not steady, since the last steady one.
     brief: u32,
@@ -192,17 +194,17 @@ impl ConnectLog {
             server,
             reason,
         );
-        let is_proven = answers > 0 || lasted >= PROVEN_AFTER;
-        if is_proven && (lasted >= STEADY_AFTER || answers >= STEADY_ANSWERS) {
-            (self.short_lived, self.brief) = (0, 0);
-            return Duration::ZERO;
+        if answers == 0 && lasted < PROVEN_AFTER {
+            self.short_lived += 1;
+            return pause(self.short_lived, LONGEST_REST);
         }
-        if is_proven && self.brief < MOST_BRIEF {
-            self.brief += 1;
-            return Duration::ZERO;
+        self.short_lived = 0;
+        let is_steady = lasted >= STEADY_AFTER || answers >= STEADY_ANSWERS;
+        self.brief = if is_steady { 0 } else { self.brief + 1 };
+        match self.brief.checked_sub(MOST_BRIEF) {
+            None | Some(0) => Duration::ZERO,
+            Some(number) => pause(number, LONGEST_BRIEF_REST),
         }
-        self.short_lived += 1;
-        pause(self.short_lived, LONGEST_REST)
     }
 
     /// An attempt to connect failed.
@@ -334,7 +336,8 @@ mod tests {
             let (at_once, later) = pauses.split_at(MOST_BRIEF as usize);
             assert!(at_once.iter().all(Duration::is_zero), "{pauses:?}");
             assert!(!later[0].is_zero(), "{pauses:?}");
-            assert!(later[10..].iter().all(|pause| *pause >= LONGEST_REST));
+            let longest = later.iter().max().unwrap();
+            assert!((LONGEST_BRIEF_REST..=LONGEST_BRIEF_REST.mul_f64(1.5)).contains(longest));
             assert_eq!(lost(steady.0, steady.1), Duration::ZERO);
         }
     }
