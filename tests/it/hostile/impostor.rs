@@ -18,6 +18,8 @@ use tokio::{
 /// The reply to a command.
 pub enum Fate {
     Answer(Vec<u8>),
+    /// A string of this many bytes, sent piece by piece: the impostor needs neither memory nor time to build it.
+    LongString(usize),
     /// The real server answers. Without one, a fixed reply completes the handshake.
     Pass,
     HangUp,
@@ -97,6 +99,10 @@ async fn serve(mut client: TcpStream, upstream: Option<u16>, decide: Arc<Decide>
         let answer = match (decide(&words(&command, 16)), &mut upstream) {
             (Fate::HangUp, _) => return,
             (Fate::Answer(answer), _) => answer,
+            (Fate::LongString(length), _) => match write_string(&mut client, length).await {
+                Ok(()) => continue,
+                Err(_) => return,
+            },
             (Fate::Pass, Some(upstream)) => {
                 upstream.write_all(&command).await.unwrap();
                 match next(upstream, &mut answered).await {
@@ -110,6 +116,18 @@ async fn serve(mut client: TcpStream, upstream: Option<u16>, decide: Arc<Decide>
             return;
         }
     }
+}
+
+/// An error means that the client closed.
+async fn write_string(client: &mut TcpStream, length: usize) -> std::io::Result<()> {
+    let piece = [b'x'; 1 << 16];
+    let head = format!("${length}\r\n");
+    client.write_all(head.as_bytes()).await?;
+    for start in (0..length).step_by(piece.len()) {
+        let rest = length - start;
+        client.write_all(&piece[..piece.len().min(rest)]).await?;
+    }
+    Ok(())
 }
 
 async fn next(stream: &mut TcpStream, frames: &mut Frames) -> Option<Vec<u8>> {
