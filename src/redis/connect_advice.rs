@@ -57,6 +57,9 @@ pub(super) fn explain(
         ConnectErrorKind::Network => no_connection(format!(
             "no connection to {at}: check that the server listens there{hint}"
         )),
+        ConnectErrorKind::NoAnswer => no_connection(format!(
+            "no answer from {at} in time: check that the server works, and that no firewall is in the way{hint}"
+        )),
         ConnectErrorKind::Other if encrypted => no_connection(format!(
             "no TLS connection to {at}: check that the server listens there{hint}"
         )),

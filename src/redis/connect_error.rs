@@ -15,8 +15,9 @@ pub(crate) enum ConnectErrorKind {
     NoRedis,
     /// The configuration is invalid.
     Config,
-    /// A network error, or no answer in time.
     Network,
+    /// No connection, or no answer to its first commands, in time.
+    NoAnswer,
     /// The server cannot serve at the moment.
     Busy,
     Other,
@@ -44,7 +45,7 @@ impl ConnectError {
 
     pub(crate) fn timeout() -> Self {
         Self {
-            kind: ConnectErrorKind::Network,
+            kind: ConnectErrorKind::NoAnswer,
             details: "the server did not answer".into(),
         }
     }

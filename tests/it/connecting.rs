@@ -205,7 +205,8 @@ async fn a_silent_server_is_given_up_in_time() {
     let url = format!("redis://{}", listener.local_addr().unwrap());
     let builder = || LockClient::builder().url(&url);
     let began = Instant::now();
-    refusal(builder().connect_timeout(Duration::from_millis(200))).await;
+    let text = refusal(builder().connect_timeout(Duration::from_millis(200))).await;
+    assert!(text.contains("no answer from 127.0.0.1"), "{text}");
     // The default is 5 s for each of the two protocol versions.
     assert!(
         began.elapsed() < Duration::from_secs(3),
