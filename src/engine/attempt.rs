@@ -357,13 +357,15 @@ impl Attempt {
         let (engine, request) = (&self.engine, &self.request);
         let readers = || engine.owners.readers(&request.spec.name);
         let readers = engine.may_share(request).then(readers);
+        let now = Instant::now();
         let grant = Grant {
             spec: &request.spec,
             owner: request.owner,
             local: self.local.as_ref(),
             readers: readers.as_ref(),
-            hand_off_until: Instant::now() + engine.config.local_hand_off,
+            hand_off_until: now + engine.config.local_hand_off,
             sent,
+            answered: now,
             lease: &request.lease,
             watched: request.watched,
             durability: request.durability,
@@ -402,13 +404,15 @@ impl Attempt {
 }
 
 impl Engine {
-    /// Makes one attempt. A `permit` is the right to join a batch.
+    /// Makes one attempt. `local` is the local lock, if the caller has looked it up. A `permit` is
+    /// the right to join a batch.
     ///
     /// Not an `async fn`: its future would store the arguments twice, and every waiting task has
     /// such a future.
     pub(super) fn try_until(
         self: &Arc<Self>,
         request: &AcquireRequest,
+        local: Option<LocalRef>,
         until: Instant,
         prior: Option<PriorAttempt>,
         permit: Option<SendPermit>,
@@ -417,7 +421,7 @@ impl Engine {
         let attempt = Attempt {
             engine: self.clone(),
             request: request.clone(),
-            local: self.owners.local(&request.spec),
+            local: local.or_else(|| self.owners.local(&request.spec)),
             prior,
             permit,
             caller: caller.clone(),

@@ -42,6 +42,8 @@ pub(super) struct Grant<'a> {
     /// The end of the hand-off window.
     pub(super) hand_off_until: Instant,
     pub(super) sent: Instant,
+    /// The time of the answer.
+    pub(super) answered: Instant,
     pub(super) lease: &'a Lease,
     pub(super) watched: bool,
     pub(super) durability: Durability,
@@ -101,7 +103,7 @@ impl OwnerTable {
             let reader = (grant.local.is_none()).then(|| self.enter(&grant.spec.name, owner));
             return grant.reenter(tenure, reader.as_ref()).ok_or(None);
         }
-        if Instant::now() >= validity(grant.sent, grant.lease) {
+        if grant.answered >= validity(grant.sent, grant.lease) {
             return Err(None);
         }
         match grant.local {
@@ -170,7 +172,7 @@ impl OwnerTable {
     ) -> (Arc<Tenure>, HoldId) {
         let mut hold_set = HoldSet::new(grant.sent);
         let id = hold_set.grant(grant.owner, grant.sent, grant.lease, grant.watched);
-        hold_set.seen_at = Instant::now();
+        hold_set.seen_at = grant.answered;
         if readers.is_some() {
             hold_set.open(grant.hand_off_until);
         }

@@ -53,6 +53,7 @@ fn grant_to(owner: OwnerId, spec: &Arc<LockSpec>) -> Grant<'_> {
         readers: None,
         hand_off_until: Instant::now() + Duration::from_secs(3_600),
         sent: Instant::now(),
+        answered: Instant::now(),
         lease: &LEASE,
         watched: true,
         durability: Durability::default(),

@@ -417,7 +417,10 @@ impl Group<'_> {
                 let until = engine
                     .answer_deadline(deadline)
                     .min(Instant::now() + answer_wait);
-                async move { (index, engine.try_until(request, until, None, permit).await) }
+                async move {
+                    let attempt = engine.try_until(request, None, until, None, permit);
+                    (index, attempt.await)
+                }
             });
         attempts.collect()
     }

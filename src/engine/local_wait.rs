@@ -104,6 +104,10 @@ pub(super) enum Admission {
 }
 
 impl LocalEntry {
+    pub(super) fn local(&self) -> LocalRef {
+        self.local.clone()
+    }
+
     /// Sets how the task is notified while it is the asker.
     pub(super) fn set_listener(&self, signal: &Arc<Signal>) {
         self.local.set_listener(self.id, signal, Instant::now());

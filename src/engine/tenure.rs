@@ -91,6 +91,7 @@ pub(crate) struct Tenure {
 }
 
 impl Tenure {
+    /// Makes a tenure that begins with the server's confirmation of its first hold.
     pub(super) fn new(
         entry: &OwnerEntryRef,
         owner: OwnerId,
@@ -105,12 +106,12 @@ impl Tenure {
             local: None,
             readers: None,
             spec: spec.clone(),
+            since: hold_set.seen_at,
             hold_set: Mutex::new(hold_set),
             loss_signals: Mutex::new(None),
             durability: Mutex::new(durability),
             acknowledged: None,
             fence: OnceLock::new(),
-            since: Instant::now(),
             is_suspected: AtomicBool::new(false),
             is_left_to_lease: AtomicBool::new(false),
             number,
@@ -138,6 +139,7 @@ impl Tenure {
         let owner = OwnerId::new(self.owner.client(), next.owner);
         let successor = Self {
             local: self.local.clone(),
+            since: now,
             grant_number: self.grant_number,
             server_may_keep_it: AtomicBool::new(self.server_may_keep_it()),
             ..Self::new(&self.entry, owner, &next.spec, hold_set, durability, number)
