@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io;
-use std::net::TcpListener;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -15,6 +15,7 @@ use redis::{
     RedisConnectionInfo, RedisResult,
 };
 use tempfile::TempDir;
+use tokio::net::TcpSocket;
 
 use crate::process::Process;
 
@@ -33,6 +34,7 @@ const PORT_TAKEN: &str = "Address already in use";
 pub struct Server {
     process: Mutex<Process>,
     port: u16,
+    _reservation: TcpSocket,
     options: Vec<String>,
     dir: TempDir,
 }
@@ -48,12 +50,13 @@ impl Server {
         let dir = tempfile::tempdir().expect("a temporary folder can be made");
         let options: Vec<String> = options.iter().map(|option| (*option).to_owned()).collect();
         for _ in 0..100 {
-            let port = free_port();
+            let (port, reservation) = reserve_port();
             if let Some(process) = launch(port, dir.path(), &options).await {
                 let process = Mutex::new(process);
                 return Self {
                     process,
                     port,
+                    _reservation: reservation,
                     options,
                     dir,
                 };
@@ -289,12 +292,23 @@ fn spawn(port: u16, dir: &Path, options: &[String], log: &Path) -> Process {
     })
 }
 
-/// Returns a free port below the kernel's range for outgoing connections, so that no connection takes it during a restart. The port
-/// of a cluster's bus, 10,000 higher, is below that range too, and is no server's main port.
-fn free_port() -> u16 {
+/// Returns a free port, and the socket that reserves it. The reservation keeps servers of other tests off the port while its server is
+/// down: a socket that is bound and does not listen conflicts with the first `bind` below, and not with that of a server, because
+/// both have SO_REUSEADDR by then.
+///
+/// The port is below the kernel's range for outgoing connections, so that no connection takes it during a restart. The port of a
+/// cluster's bus, 10,000 higher, is below that range too, and is no server's main port.
+fn reserve_port() -> (u16, TcpSocket) {
     let mut ports = std::iter::repeat_with(|| fastrand::u16(11_000..21_000)).take(1000);
-    let free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
-    ports.find(free).expect("a port is free")
+    let reserved = ports.find_map(|port| Some((port, reserve(port).ok()?)));
+    reserved.expect("a port is free")
+}
+
+fn reserve(port: u16) -> io::Result<TcpSocket> {
+    let socket = TcpSocket::new_v4()?;
+    socket.bind(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))?;
+    socket.set_reuseaddr(true)?;
+    Ok(socket)
 }
 
 fn admin_socket(dir: &Path) -> PathBuf {

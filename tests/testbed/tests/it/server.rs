@@ -1,3 +1,4 @@
+use std::io::ErrorKind;
 use std::path::Path;
 use std::process::Command;
 
@@ -129,6 +130,13 @@ async fn a_restarted_server_is_another_on_the_same_port_and_empty() {
         tokio::net::TcpStream::connect(("127.0.0.1", port))
             .await
             .is_err()
+    );
+    let other = tokio::net::TcpSocket::new_v4().expect("a socket can be made");
+    let taken = other.bind(([127, 0, 0, 1], port).into());
+    assert_eq!(
+        taken.map_err(|error| error.kind()),
+        Err(ErrorKind::AddrInUse),
+        "the port stays reserved"
     );
     server.restart().await;
     assert_ne!(server.pid(), pid);
