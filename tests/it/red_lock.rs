@@ -34,7 +34,8 @@ impl Fleet {
     async fn clients(&self) -> Vec<LockClient> {
         let mut clients = Vec::new();
         for server in &self.servers {
-            let mut config = watched(Duration::from_secs(30));
+            // Each server has a 50th of the lease to answer: on a busy machine, a live server may take longer than 0.6 s.
+            let mut config = watched(Duration::from_secs(150));
             config.command_wait = Duration::from_secs(3);
             clients.push(connect(&server.url(), config).await);
         }
