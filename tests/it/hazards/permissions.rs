@@ -4,10 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use redisson_lock::{Error, Kind, Lock, LockClient, Owner, Released};
 use testbed::{Server, eventually, unique_name};
-use tokio::{
-    task::JoinSet,
-    time::{Instant, timeout},
-};
+use tokio::{task::JoinSet, time::timeout};
 
 use super::stage::{
     GENEROUS, Locks, PROMPT, Room, Subject, all_done, connect, count, is_waited_for, let_pass,
@@ -227,11 +224,11 @@ pub async fn p_a10_out_of_memory_holds_are_renewed_and_released<S: Subject>() {
 /// lives on (P-R1).
 pub async fn p_r1_refused_renewals_are_tried_again<S: Subject>() {
     let (server, url) = restricted(&["+@all", "&*"]).await;
-    let lease = Duration::from_secs(4);
+    // A third of it passes before the first renewal; the rest is for a busy machine.
+    let lease = Duration::from_secs(12);
     let client = connect(&url, watched(lease)).await;
     let name = unique_name("rights");
     let guard = client.kind::<S>(&name).lock().await.unwrap();
-    let began = Instant::now();
     server
         .command::<()>(&["ACL", "SETUSER", "x", "-pexpire"])
         .await;
@@ -240,14 +237,14 @@ pub async fn p_r1_refused_renewals_are_tried_again<S: Subject>() {
         scripts(&server).await >= 2
     })
     .await;
+    let refused = guard.valid_until();
     server
         .command::<()>(&["ACL", "SETUSER", "x", "+pexpire"])
         .await;
-    assert!(
-        began.elapsed() < lease,
-        "this machine is too slow for the test"
-    );
-    let_pass(lease).await;
+    eventually("the hold is renewed", GENEROUS, async || {
+        guard.valid_until() > refused
+    })
+    .await;
     assert!(!guard.is_lost() && pttl(&server, &name).await > 0);
     assert_eq!(count::<S>(&server, &name).await, 1);
     assert_eq!(guard.unlock().await, Ok(Released::Fully));
