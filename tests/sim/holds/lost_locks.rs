@@ -74,6 +74,31 @@ async fn a_read_hold_without_its_lease_is_not_renewed() {
     assert!(guard.is_lost());
 }
 
+/// `unlock` of a leaked hold finds the loss; once the client knows of it, there is no hold.
+async fn leaked_hold_is_lost<K: Kind>(lock: impl Fn(&LockClient) -> Lock<K>) {
+    let server = InMemoryRedis::new();
+    let (one, other) = (client(&server).await, client(&server).await);
+    let mine = lock(&one).owned_by(&Owner::new());
+    mine.lock().await.unwrap().leak();
+    assert!(lock(&other).force_unlock().await.unwrap());
+    let others = lock(&other).lock().await.unwrap();
+    let lost = mine.unlock().await;
+    assert!(matches!(lost, Err(Error::Lost { .. })), "{lost:?}");
+    let unknown = mine.unlock().await;
+    assert!(matches!(unknown, Err(Error::NotHeld { .. })), "{unknown:?}");
+    assert_eq!(others.unlock().await.unwrap(), Released::Fully);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leaked_hold_that_was_forced_out_is_lost() {
+    leaked_hold_is_lost(|client| client.reentrant_lock("a")).await;
+    leaked_hold_is_lost(|client| client.fenced_lock("a")).await;
+    leaked_hold_is_lost(|client| client.fair_lock("a")).await;
+    leaked_hold_is_lost(|client| client.simple_lock("a")).await;
+    leaked_hold_is_lost(writer).await;
+    leaked_hold_is_lost(reader).await;
+}
+
 /// A nested acquisition does not revive lost outer holds: another owner may have held the lock in between.
 async fn outer_hold_is_lost<K: Kind>(lock: impl Fn(&LockClient) -> Lock<K>) {
     let server = InMemoryRedis::new();
