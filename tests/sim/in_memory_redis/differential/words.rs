@@ -6,7 +6,7 @@ use fastrand::Rng;
 
 pub const KEYS: [&str; 4] = ["{a}:1", "{a}:2", "{a}:3", "{a}:4"];
 pub const WORDS: [&str; 6] = ["0", "1", "3", "-2", "text", "mode"];
-pub const LEASES: [&str; 4] = ["10000", "30000", "60000", "0"];
+pub const LEASES: [&str; 4] = ["100000", "300000", "600000", "0"];
 pub const OWNERS: [&str; 4] = [
     "11111111-1111-4111-8111-111111111111:4611686018427387905",
     "22222222-2222-4222-8222-222222222222:4611686018427387909",
@@ -36,7 +36,7 @@ pub const COMMANDS: &[&str] = &[
     "TYPE k",
     "PTTL k",
     "PEXPIRE k m",
-    "EXPIRE k 100",
+    "EXPIRE k 1000",
     "EXPIRE k -1",
     "EXPIRE k x",
     "PERSIST k",
@@ -160,11 +160,11 @@ pub fn argument(random: &mut Rng, name: &str) -> String {
         "lease" => pick(random, &LEASES[..3]),
         "holds" => random.u8(0..4).to_string(),
         "channel" | "base" => "{a}:1".to_owned(),
-        "waited" => pick(random, &["-1", "0", "2000"]),
-        "place" => "15000".to_owned(),
-        "timeout" => "300000".to_owned(),
+        "waited" => pick(random, &["-1", "0", "20000"]),
+        "place" => "150000".to_owned(),
+        "timeout" => "3000000".to_owned(),
         "intent" => pick(random, &["", "{a}:1:write_intent"]),
-        "length" => pick(random, &["0", "20000"]),
+        "length" => pick(random, &["0", "200000"]),
         "permits" => random.i8(-2..4).to_string(),
         "value" | "attempt" => random.u8(1..5).to_string(),
         "ids" => pick(
@@ -175,7 +175,7 @@ pub fn argument(random: &mut Rng, name: &str) -> String {
                 "00000000000000001111111111111111",
             ],
         ),
-        "lasts" => "120000".to_owned(),
+        "lasts" => "1200000".to_owned(),
         "mark" => "42".to_owned(),
         _ => random.u8(0..2).to_string(),
     }
