@@ -11,6 +11,7 @@ pub mod shrink;
 use std::{
     collections::{BTreeMap, HashMap},
     fmt,
+    io::{self, Write},
     sync::{
         Mutex, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
@@ -20,11 +21,13 @@ use std::{
 };
 
 use history::Plan;
+use testbed::cpu_time;
 
 /// The pause between two looks at the running histories.
 const LOOKS_EVERY: Duration = Duration::from_millis(100);
-/// The most looks that a history may last. Looks count instead of time, because a stopped process plays nothing meanwhile.
-const MOST_LOOKS: u32 = 200;
+/// The most CPU time of this process while a history is played, which takes well under a second. Real time would count other
+/// programs on a busy machine.
+const MOST_CPU_TIME: Duration = Duration::from_secs(40);
 
 pub struct Campaign {
     pub first: u64,
@@ -63,7 +66,7 @@ impl Campaign {
                     return;
                 }
                 let plan = Plan::whole(self.first + index);
-                now_playing().insert(plan.seed, 0_u32);
+                now_playing().insert(plan.seed, cpu_time());
                 let played = plan.play(false);
                 now_playing().remove(&plan.seed);
                 match played {
@@ -90,11 +93,12 @@ impl Campaign {
         let watch = || {
             while !over.load(Relaxed) {
                 thread::sleep(LOOKS_EVERY);
-                for (seed, looks) in now_playing().iter_mut() {
-                    *looks += 1;
-                    if *looks > MOST_LOOKS {
-                        let number = seed - self.first + 1;
-                        println!("BROKEN\t{seed}\t{number}\t{}: no end", Plan::whole(*seed));
+                for (seed, from) in now_playing().iter() {
+                    if cpu_time() - *from > MOST_CPU_TIME {
+                        let (number, plan) = (seed - self.first + 1, Plan::whole(*seed));
+                        // `println!` would write into libtest's buffer, which is lost with the process.
+                        let mut out = io::stdout();
+                        let _ = writeln!(out, "\nBROKEN\t{seed}\t{number}\t{plan}: no end");
                         std::process::exit(1);
                     }
                 }

@@ -23,6 +23,7 @@ pub use documented::{has_documented_shape, is_documented};
 pub use eventually::{eventually, unique_name};
 pub use faults::Faults;
 pub use peer::{Peer, Refused};
+pub use process::cpu_time;
 pub use proxy::Proxy;
 pub use server::Server;
 pub use set_ups::{Replicated, Watched};

@@ -3,8 +3,16 @@
 use std::io;
 use std::path::Path;
 use std::process::{self, Command, ExitStatus, Stdio};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
+use rustix::time::{ClockId, clock_gettime};
+
+/// The CPU time that all threads of this process have used.
+pub fn cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::try_from(time).expect("CPU time is not negative")
+}
 
 /// A child process. Dropping it kills it by its pid and reaps it, even if it is stopped.
 #[derive(Debug)]
