@@ -107,6 +107,14 @@ impl Cluster {
         self.network.state().set_up(&self.addresses[node], true);
     }
 
+    /// Lets a node hang for `time`: its connections stay open, and it accepts more.
+    pub fn hang(&self, node: NodeIndex, time: Duration) {
+        let mut state = self.network.state();
+        if let Some(host) = state.servers.get_mut(&self.addresses[node]) {
+            host.paused_until = Some(Instant::now() + time);
+        }
+    }
+
     /// Deletes the scripts of all nodes.
     pub fn forget_scripts(&self) {
         self.of_all("SCRIPT", &["FLUSH"]);

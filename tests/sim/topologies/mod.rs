@@ -1,4 +1,5 @@
 //! Clients of clusters and of replicated servers.
 
 mod clusters;
+mod hanging_nodes;
 mod replicas;
