@@ -49,12 +49,13 @@ PACKAGES := -p models -p rlock $(DOCUMENTED)
 # --- What `make test` runs; `make test-all` runs the rest. See docs/testing.md -------------------------------
 
 RUN := tools/run-tests.sh --note 'make test-all runs them'
-# On redis-server: everything, but for what differs from another test by the kind of lock or of failure only.
+# On redis-server: everything, but for what differs from another test by the kind of lock or of failure only, and the shard that
+# sleeps, for which the simulator has a test without real time.
 SKIPPED_ON_REDIS := hazards::read::slow hazards::write::slow hazards::simple::slow \
 	histories::multi_mixed histories::fenced histories::spin histories::non_reentrant:: \
 	histories::non_reentrant_fair::calm histories::non_reentrant_fair::freezes \
 	cluster::migration::write cluster::migration::fenced cluster::migration::spin cluster::migration::simple \
-	cluster::upheaval::another_cluster sentinel::timing
+	cluster::upheaval::another_cluster cluster::frozen::p_r5 sentinel::timing
 # On a cluster: a kind that has several keys, and one that shares its messages.
 ON_A_CLUSTER := contract::fair:: contract::read::
 # On Valkey: every script, the rights, and the contract of three kinds.
@@ -79,7 +80,7 @@ SUBMAKE := $(MAKE) --no-print-directory
 	without-features doc programs bench-peers \
 	output bench-compare bench-shares bench-check bench-gauges bench-permits soak peers interop-all servers topologies failovers \
 	package msrv minimal-versions api deny typos semver \
-	models simulate simulate-mutants differential run-interop run-interop-all run-topologies run-failovers
+	models simulate simulate-mutants differential run-small run-interop run-interop-all run-topologies run-failovers
 
 help: ## Lists the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -110,6 +111,28 @@ test: ## What every change must pass, in minutes: lints, docs, and a test of eve
 	$(MAKE) --no-print-directory peers >target/peers.log 2>&1 & peers=$$!; \
 	$(MAKE) --no-print-directory lint-text programs; built=$$?; \
 	wait $$peers || { cat target/peers.log; exit 1; }; exit $$built
+	@: Tests on servers wait for leases and leave a third of both cores idle: the simulator, the documentation and Java use it.; \
+	nice $(RUN) sim "in memory" >target/sim.log 2>&1 & sim=$$!; \
+	$(SUBMAKE) run-small && { \
+	nice $(SUBMAKE) doc lint-examples >target/doc.log 2>&1 & doc=$$!; \
+	set -x; $(RUN) --threads 24 it "on redis-server" $(SKIPPED_ON_REDIS:%=--skip %); } && { \
+	$(if $(JAVA),$(RUN) interop "beside Java" $(BESIDE_JAVA) >target/interop.log 2>&1 & interop=$$!;) \
+	TOPOLOGY=cluster $(RUN) it "on a cluster" $(ON_A_CLUSTER) && \
+	$(if $(WITH_VALKEY),REDIS_SERVER="$$(tools/get-valkey.sh)" $(RUN) it "on Valkey" $(ON_VALKEY),true); }; passed=$$?; \
+	set +x; for beside in interop:$$interop sim:$$sim doc:$$doc; do \
+		[ "$${beside#*:}" ] || continue; \
+		wait $${beside#*:} || { cat target/$${beside%:*}.log; passed=1; }; \
+		grep -E '^(run-tests:|test result:)' target/$${beside%:*}.log; \
+	done; exit $$passed
+	@echo
+	@tools/run-tests.sh --left-out
+	@echo "left out: other servers, topologies and failovers, the library without features, instruction counts (make test-all runs them)"
+	@$(if $(JAVA),,echo "left out: INTEROP=skip: every test against Java")
+	@$(if $(WITH_VALKEY),,echo "left out: VALKEY=skip: every test on Valkey")
+	@echo "make test: passed"
+
+# The test programs that take seconds.
+run-small:
 	tools/run-tests.sh lib "no server needed"
 	@for example in unit_test singleton_job leader_election read_write_cache; do \
 		tools/run-tests.sh $$example "in memory" || exit 1; \
@@ -117,7 +140,6 @@ test: ## What every change must pass, in minutes: lints, docs, and a test of eve
 	tools/run-tests.sh models "under loom"
 	tools/run-tests.sh gauges "in memory"
 	tools/run-tests.sh memory "in memory"
-	tools/run-tests.sh sim "in memory"
 	tools/run-tests.sh testbed:lib "no server needed"
 	tools/run-tests.sh testbed:it "on redis-server"
 	@for example in fenced_store axum_service blocking_worker prometheus; do \
@@ -126,22 +148,6 @@ test: ## What every change must pass, in minutes: lints, docs, and a test of eve
 	$(CARGO) test --quiet $(PACKAGES) --bin rlock
 	tools/run-tests.sh tool "on redis-server"
 	$(CARGO) test --quiet $(DOCUMENTED) --doc
-	@: These tests leave a fifth of both cores idle, and the documentation uses it.; \
-	nice $(SUBMAKE) doc lint-examples >target/doc.log 2>&1 & doc=$$!; \
-	set -x; $(RUN) --threads 24 it "on redis-server" $(SKIPPED_ON_REDIS:%=--skip %); passed=$$?; \
-	wait $$doc || { cat target/doc.log; exit 1; }; exit $$passed
-	@: The peers of Java start slowly, and wait for leases. The other two runs go beside them.; \
-	$(if $(JAVA),$(RUN) interop "beside Java" $(BESIDE_JAVA) >target/interop.log 2>&1 & java=$$!;) \
-	set -x; \
-	TOPOLOGY=cluster $(RUN) it "on a cluster" $(ON_A_CLUSTER) && \
-	$(if $(WITH_VALKEY),REDIS_SERVER="$$(tools/get-valkey.sh)" $(RUN) it "on Valkey" $(ON_VALKEY),true); passed=$$?; \
-	$(if $(JAVA),wait $$java; java=$$?; cat target/interop.log; [ $$java -eq 0 ] || exit 1;) exit $$passed
-	@echo
-	@tools/run-tests.sh --left-out
-	@echo "left out: other servers, topologies and failovers, the library without features, instruction counts (make test-all runs them)"
-	@$(if $(JAVA),,echo "left out: INTEROP=skip: every test against Java")
-	@$(if $(WITH_VALKEY),,echo "left out: VALKEY=skip: every test on Valkey")
-	@echo "make test: passed"
 
 test-loaded: ## `make test` ROUNDS times beside two busy loops, with the time of each; stops at the first failure
 	@sh -c 'while :; do :; done' & one=$$!; sh -c 'while :; do :; done' & other=$$!; \
@@ -157,22 +163,8 @@ test-all: ## Everything: `make test` in full, all servers, all versions of Redis
 	@tools/setup.sh --need rust --need cc --need redis $(JAVA:%=--need %) --want valgrind || \
 		{ echo "make test-all: stopped, see above; if only Java is missing, INTEROP=skip leaves its tests out"; exit 1; }
 	@$(MAKE) --no-print-directory lint-text programs lint-rest doc peers
-	tools/run-tests.sh lib "no server needed"
-	@for example in unit_test singleton_job leader_election read_write_cache; do \
-		tools/run-tests.sh $$example "in memory" || exit 1; \
-	done
-	tools/run-tests.sh models "under loom"
-	tools/run-tests.sh gauges "in memory"
-	tools/run-tests.sh memory "in memory"
+	@$(MAKE) --no-print-directory run-small
 	tools/run-tests.sh sim "in memory"
-	tools/run-tests.sh testbed:lib "no server needed"
-	tools/run-tests.sh testbed:it "on redis-server"
-	@for example in fenced_store axum_service blocking_worker prometheus; do \
-		tools/run-tests.sh $$example "on redis-server" || exit 1; \
-	done
-	$(CARGO) test --quiet $(PACKAGES) --bin rlock
-	tools/run-tests.sh tool "on redis-server"
-	$(CARGO) test --quiet $(DOCUMENTED) --doc
 	tools/run-tests.sh it "on redis-server"
 	LOCAL_HAND_OFF=0 tools/run-tests.sh --note "they choose their hand-off window" it "without hand-offs in memory" contract::
 	@$(MAKE) --no-print-directory servers run-interop-all run-topologies
