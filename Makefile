@@ -112,9 +112,9 @@ test: ## What every change must pass, in minutes: lints, docs, and a test of eve
 	$(MAKE) --no-print-directory lint-text programs; built=$$?; \
 	wait $$peers || { cat target/peers.log; exit 1; }; exit $$built
 	@: Tests on servers wait for leases and leave a third of both cores idle: the simulator, the documentation and Java use it.; \
-	nice $(RUN) sim "in memory" >target/sim.log 2>&1 & sim=$$!; \
+	nice -n 3 $(RUN) sim "in memory" >target/sim.log 2>&1 & sim=$$!; \
 	$(SUBMAKE) run-small && { \
-	nice $(SUBMAKE) doc lint-examples >target/doc.log 2>&1 & doc=$$!; \
+	nice -n 3 $(SUBMAKE) doc lint-examples >target/doc.log 2>&1 & doc=$$!; \
 	set -x; $(RUN) --threads 24 it "on redis-server" $(SKIPPED_ON_REDIS:%=--skip %); } && { \
 	$(if $(JAVA),$(RUN) interop "beside Java" $(BESIDE_JAVA) >target/interop.log 2>&1 & interop=$$!;) \
 	TOPOLOGY=cluster $(RUN) it "on a cluster" $(ON_A_CLUSTER) && \
