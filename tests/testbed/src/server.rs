@@ -39,6 +39,20 @@ pub struct Server {
     dir: TempDir,
 }
 
+/// The lines of a server's log that a failed test prints.
+const LAST_LINES: usize = 15;
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let log = self.log();
+            let lines: Vec<&str> = log.lines().collect();
+            let last = lines[lines.len().saturating_sub(LAST_LINES)..].join("\n");
+            println!("the end of the log of the server on {}:\n{last}", self.port);
+        }
+    }
+}
+
 impl Server {
     /// Starts a server on a free port.
     pub async fn start() -> Self {
