@@ -16,6 +16,7 @@ use crate::{
 impl HoldGuard {
     /// Extends the hold to `lease` from now on, unless it lasts longer anyway.
     pub(crate) async fn extend(&self, lease: Lease, then: Then) -> Result<(), Error> {
+        runtime::check()?;
         let (engine, tenure) = (self.engine(), self.tenure());
         let extending = engine
             .clone()
@@ -46,7 +47,6 @@ impl Engine {
         lease: Lease,
         then: Then,
     ) -> Result<(), Error> {
-        runtime::check()?;
         match tenure.is_lent() {
             true => {
                 let engine = self.clone();

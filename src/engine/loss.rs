@@ -2,7 +2,7 @@
 //!
 //! The watchdog reports losses on the client's runtime. A holder that listens on another runtime
 //! has a timer there as well, because a blocked client's runtime would report the loss too late.
-//! The clients of a group may have several runtimes, so a group's holder always has a timer.
+//! The clients of a group may have several runtimes, so a group's holder has a timer wherever there is a runtime.
 
 use std::{
     future::poll_fn,
@@ -72,7 +72,7 @@ pub(crate) async fn loss_of_group(tenures: &[Arc<Tenure>], need: usize) -> LostR
     let listen = |context: &mut Context<'_>| {
         lost.retain_mut(|lost| lost.as_mut().poll(context).is_pending());
     };
-    loss(tenures, need, true, listen).await
+    loss(tenures, need, Handle::try_current().is_ok(), listen).await
 }
 
 /// Cancels `token` when fewer than `need` tenures are left. Ends when all holds have ended, because

@@ -296,7 +296,10 @@ impl Engine {
     /// released, or after `command_wait`.
     async fn wait_for_dropped_guards(&self, name: &str) {
         let until = Instant::now() + self.config.command_wait;
-        if let Some(released) = self.dropped.wait_for(name, until) {
+        // Without a runtime there is no timer to wait with, and the call that follows fails.
+        if runtime::check().is_ok()
+            && let Some(released) = self.dropped.wait_for(name, until)
+        {
             let _: bool = released.await;
         }
     }

@@ -392,11 +392,17 @@ async fn calls_outside_of_a_runtime_name_the_missing_runtime_in_their_error() {
     let server = Server::start().await;
     let client = connect(&server.url()).await;
     let guard = client.reentrant_lock("a").lock().await.unwrap();
+    let dropped = client.reentrant_lock("b").lock().await.unwrap();
+    let group = client.multi_lock(["c", "d"]).lock().await.unwrap();
     let url = server.url();
-    let (connected, locked, tried, asked, unlocked) = std::thread::spawn(move || {
+    // The call asks for a lock whose dropped guard is not released yet.
+    server.pause();
+    drop(dropped);
+    let errors = std::thread::spawn(move || {
         use futures_util::FutureExt;
+        assert_eq!(group.lost().now_or_never(), None);
         let lock = client.reentrant_lock("a");
-        (
+        [
             LockClient::connect(&url).now_or_never().unwrap().err(),
             lock.lock().now_or_never().unwrap().err(),
             client
@@ -406,12 +412,20 @@ async fn calls_outside_of_a_runtime_name_the_missing_runtime_in_their_error() {
                 .unwrap()
                 .err(),
             lock.is_locked().now_or_never().unwrap().err(),
+            client
+                .reentrant_lock("b")
+                .is_locked()
+                .now_or_never()
+                .unwrap()
+                .err(),
+            guard.extend(HOUR).now_or_never().unwrap().err(),
             guard.unlock().now_or_never().unwrap().err(),
-        )
+        ]
     })
     .join()
     .unwrap();
-    for error in [connected, locked, tried, asked, unlocked] {
+    server.resume();
+    for error in errors {
         let error = error.expect("the call fails without a runtime");
         assert!(matches!(error, Error::Config { .. }), "{error:?}");
         assert!(error.to_string().contains("tokio runtime"), "{error}");
