@@ -174,11 +174,13 @@ impl Engine {
         spec: &Arc<SyncSpec>,
         request: impl FnOnce(&Attempt) -> Request,
     ) -> Result<Option<Detail>, Error> {
+        self.check_open()?;
         self.run_detached(spec, request, |operation| operation)
             .await
     }
 
-    /// As [`run_operation`](Self::run_operation), for a request that releases permits.
+    /// As [`run_operation`](Self::run_operation), for a request that releases permits. In a client that is closed meanwhile, it ends
+    /// in a final request.
     pub(super) async fn run_release_of_permits(
         self: &Arc<Self>,
         spec: &Arc<SyncSpec>,
@@ -196,7 +198,6 @@ impl Engine {
         marked: impl FnOnce(Operation) -> Operation,
     ) -> Result<Option<Detail>, Error> {
         runtime::check()?;
-        self.check_open()?;
         let mut operation = marked(Operation::new(self, spec, request));
         let caller = Arc::new(());
         operation.caller = Arc::downgrade(&caller);

@@ -273,7 +273,7 @@ impl ExpirablePermitGuard {
         // Before the release: a renewal after it would be of no use (invariant 6).
         self.end();
         let (engine, permit) = (self.engine.clone(), self.permit.clone());
-        engine.release_ids(&permit.spec, &[permit.id]).await
+        engine.give_ids(&permit.spec, &[permit.id]).await
     }
 
     /// Releases the permit for a caller that discards the error: a failure is logged.
@@ -403,6 +403,11 @@ impl Engine {
         spec: &Arc<SyncSpec>,
         ids: &[Id],
     ) -> Result<bool, Error> {
+        self.check_open()?;
+        self.give_ids(spec, ids).await
+    }
+
+    async fn give_ids(self: &Arc<Self>, spec: &Arc<SyncSpec>, ids: &[Id]) -> Result<bool, Error> {
         let release = |attempt: &Attempt| permit::release(spec, ids, attempt);
         let released = self.run_release_of_permits(spec, GivenBack::Ids, release);
         Ok(released.await?.is_some())

@@ -65,7 +65,7 @@ impl PermitGuard {
             return Ok(());
         }
         let (engine, spec) = (self.engine.clone(), self.spec.clone());
-        engine.release_permits(&spec, permits.into()).await
+        engine.give_permits(&spec, permits.into()).await
     }
 
     /// Releases the permits for a caller that discards the error: a failure is logged.
@@ -156,6 +156,15 @@ impl Engine {
     }
 
     pub(crate) async fn release_permits(
+        self: &Arc<Self>,
+        spec: &Arc<SyncSpec>,
+        permits: i64,
+    ) -> Result<(), Error> {
+        self.check_open()?;
+        self.give_permits(spec, permits).await
+    }
+
+    async fn give_permits(
         self: &Arc<Self>,
         spec: &Arc<SyncSpec>,
         permits: i64,
