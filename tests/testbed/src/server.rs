@@ -136,7 +136,8 @@ impl Server {
         answer.unwrap_or_else(|error| panic!("{words:?} failed: {error}"))
     }
 
-    async fn ask<T: FromRedisValue>(&self, words: &[&str]) -> RedisResult<T> {
+    /// As [`command`](Self::command), but returns the error.
+    pub(crate) async fn ask<T: FromRedisValue>(&self, words: &[&str]) -> RedisResult<T> {
         let mut command = redis::Cmd::new();
         for word in words {
             command.arg(word);

@@ -143,6 +143,9 @@ impl Watched {
         let mut sentinels = Vec::new();
         for _ in 0..number {
             let sentinel = Server::start_with(&[&["--sentinel"], sentinel_options].concat()).await;
+            // A sentinel that was not scheduled for 2 s does nothing for 30 s (TILT mode). An older Redis refuses the setting.
+            let no_tilt = ["SENTINEL", "DEBUG", "TILT-TRIGGER", "60000"];
+            let _ = sentinel.ask::<()>(&no_tilt).await;
             let at = ["127.0.0.1", &master, "2"];
             let monitor = [&["SENTINEL", "MONITOR", Self::SERVICE], &at[..]].concat();
             sentinel.command::<()>(&monitor).await;
