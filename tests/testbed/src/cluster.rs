@@ -54,6 +54,7 @@ struct Seen {
     port: u16,
     flags: Vec<String>,
     master: String,
+    epoch: u64,
     connected: bool,
     slots: Vec<RangeInclusive<u16>>,
 }
@@ -252,6 +253,7 @@ impl Clustered {
     /// Ends a migration, and informs every master.
     pub async fn end_move(&self, Move { slot, from, to }: Move) {
         let owner = self.id(to).await;
+        self.knows_all_epochs(to).await;
         // The new node comes first: between the two, each would send a client to the other.
         self.set_slot(to, slot, &["NODE", &owner]).await;
         self.set_slot(from, slot, &["NODE", &owner]).await;
@@ -260,6 +262,26 @@ impl Clustered {
                 self.set_slot(node, slot, &["NODE", &owner]).await;
             }
         }
+    }
+
+    /// Waits until `node` knows the newest configuration epochs. Otherwise it could import a slot without a newer epoch of its own, and
+    /// a late message of the old owner would take it away again: each would then redirect to the other for ever.
+    async fn knows_all_epochs(&self, node: usize) {
+        let mut newest = 0;
+        for other in self.running() {
+            let port = self.servers[other].port();
+            let seen = self.seen_by(other).await;
+            newest = newest.max(
+                seen.iter()
+                    .find(|seen| seen.port == port)
+                    .map_or(0, |own| own.epoch),
+            );
+        }
+        eventually("it knows all epochs", SETTLED_WITHIN, async || {
+            let seen = self.seen_by(node).await;
+            seen.iter().any(|seen| seen.epoch >= newest)
+        })
+        .await;
     }
 
     /// Moves `slot` with its keys to `to`.
@@ -362,7 +384,7 @@ impl Seen {
 /// `<id> <ip>:<port>@<bus>[,<host>] <flags> <master> <ping> <pong> <epoch> <link> [<slot>|<slot>-<slot>|[<move>]]..`
 fn read(line: &str) -> Option<Seen> {
     let words: Vec<&str> = line.split(' ').collect();
-    let [id, address, flags, master, _, _, _, link, slots @ ..] = &words[..] else {
+    let [id, address, flags, master, _, _, epoch, link, slots @ ..] = &words[..] else {
         return None;
     };
     let range = |word: &&str| {
@@ -375,6 +397,7 @@ fn read(line: &str) -> Option<Seen> {
         port: read_port(address)?,
         flags: flags.split(',').map(str::to_owned).collect(),
         master: (*master).to_owned(),
+        epoch: epoch.parse().ok()?,
         connected: *link == "connected",
         slots: settled.map(range).collect::<Option<_>>()?,
     })
@@ -441,7 +464,8 @@ mod tests {
     fn nodes_are_read() {
         let line = "a1 127.0.0.1:7001@17001,host myself,master - 0 1 2 connected 0-5 7 [9->-b2]";
         let seen = read(line).expect("it is a node");
-        assert_eq!((seen.port, seen.slots), (7001, vec![0..=5, 7..=7]));
+        assert_eq!((seen.port, seen.epoch), (7001, 2));
+        assert_eq!(seen.slots, [0..=5, 7..=7]);
         assert!(read("a1 127.0.0.1:7001@17001 slave,fail").is_none());
     }
 }
