@@ -246,7 +246,7 @@ impl Acquisition<'_> {
         match outcome {
             AttemptOutcome::Granted(hold) => {
                 match &mut self.pause {
-                    Some(pause) => pause.record_grant(hold.tenure().valid_until()),
+                    Some(pause) => pause.record_grant(hold.tenure()),
                     None => self.engine.notify_waiters_of_owner(&hold),
                 }
                 if let Some(queued) = self.queued.take() {

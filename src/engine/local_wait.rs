@@ -377,9 +377,8 @@ impl Engine {
     fn verify_long_held(self: &Arc<Self>, tenure: Arc<Tenure>) {
         let spec = tenure.spec.clone();
         // A tenure whose release is under way ends by that, and nothing would end the subscription.
-        let is_held = || tenure.is_current() && tenure.live_count() > 0;
         let listening = match spec.announced {
-            true => self.wakeups.listen_while(&spec, is_held),
+            true => self.wakeups.listen_while(&spec, || tenure.is_held()),
             false => None,
         };
         let Some(listening) = listening else {

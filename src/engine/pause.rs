@@ -9,6 +9,7 @@ use super::{
     BoxFuture, Engine,
     local_wait::{LocalEntry, Signal},
     request::{AcquireRequest, Deadline},
+    tenure::Tenure,
     wakeup::Waiting,
 };
 use crate::{back_off::Spinning, gauges::WaiterGauge, owner::OwnerId};
@@ -157,10 +158,10 @@ impl Pause {
         Either::Right(boxed)
     }
 
-    /// Records the grant, which lasts until then.
-    pub(super) fn record_grant(&mut self, until: Instant) {
+    /// Records the grant of `tenure`.
+    pub(super) fn record_grant(&mut self, tenure: &Arc<Tenure>) {
         if let Pause::Listening(waiting) = self {
-            waiting.record_grant(until);
+            waiting.record_grant(tenure);
         }
     }
 }

@@ -271,13 +271,15 @@ impl<O> WaitingRoom<O> {
     }
 
     /// Removes a waiter, which was `granted` the lock until that time, or gives up. After a grant,
-    /// other waiters of the same owner re-enter.
+    /// other waiters of the same owner re-enter. `is_held` is called under the mutex that the report
+    /// of a loss takes.
     pub(super) fn leave(
         &self,
         spec: &LockSpec,
         id: WaiterId,
         signal: &Signal<O>,
         granted: Option<Instant>,
+        is_held: impl FnOnce() -> bool,
         now: Instant,
     ) -> Left<O> {
         self.change(|waiters| {
@@ -287,7 +289,7 @@ impl<O> WaitingRoom<O> {
                 notified = waiters
                     .wake_waiters_of_owner(spec, Some(id), |other| other.owner == signal.owner);
             }
-            notified.extend(waiters.leave(spec, id, granted.is_some(), now));
+            notified.extend(waiters.leave(spec, id, granted.is_some(), is_held, now));
             Left {
                 withdrawn: waiters.take_withdrawn(),
                 contradicted: waiters.take_contradicted(),

@@ -185,6 +185,14 @@ impl Tenure {
         }
     }
 
+    /// Whether it is neither lost nor released.
+    pub(super) fn is_held(&self) -> bool {
+        let hold_set = self.hold_set();
+        let has_holds = hold_set.reported_loss.is_none() && hold_set.live_count() > 0;
+        drop(hold_set);
+        has_holds && self.is_current()
+    }
+
     /// Whether a task that requires `durability` may join or take over this tenure, where `listed`
     /// replicas are known.
     pub(super) fn is_durable_enough(&self, durability: Durability, listed: usize) -> bool {

@@ -282,12 +282,14 @@ impl<S: Clone> Waiters<S> {
     }
 
     /// Removes a waiter, which was `granted` the lock or gives up. Passes on a notification that
-    /// the waiter has not used.
+    /// the waiter has not used. The lock may have been lost since the grant: `is_held` says whether
+    /// the client has it still.
     pub(super) fn leave(
         &mut self,
         spec: &LockSpec,
         id: WaiterId,
         granted: bool,
+        is_held: impl FnOnce() -> bool,
         now: Instant,
     ) -> Vec<S> {
         let stays = self.yields.may_stay(spec);
@@ -311,7 +313,7 @@ impl<S: Clone> Waiters<S> {
         } else {
             queue.wake(Wake::One)
         };
-        if granted && stays && queue.listens {
+        if granted && stays && queue.listens && is_held() {
             queue.keeps_subscribed = KeepsSubscribed::WhileHeld;
         }
         let (is_empty, spec) = (queue.waiters.is_empty(), queue.key.arc().clone());

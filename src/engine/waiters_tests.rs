@@ -57,7 +57,7 @@ fn p_t9_names_that_share_a_channel_are_each_woken() {
     waiters.begin_attempt(&braced, id);
     assert_eq!(
         (
-            waiters.leave(&braced, id, true, now),
+            waiters.leave(&braced, id, true, || true, now),
             waiters.take_unneeded()
         ),
         (vec![], vec![]),
@@ -103,24 +103,24 @@ fn p_w3_a_wake_up_that_is_not_used_is_passed_on() {
         .collect();
     assert_eq!(waiters.handle_message(&spec.channel, Wake::One, now), [1]);
     assert_eq!(
-        waiters.leave(&spec, ids[0], false, now),
+        waiters.leave(&spec, ids[0], false, || true, now),
         [2],
         "told, and gone"
     );
     waiters.begin_attempt(&spec, ids[1]);
     assert_eq!(
-        waiters.leave(&spec, ids[1], false, now),
+        waiters.leave(&spec, ids[1], false, || true, now),
         [3],
         "trying, and gone"
     );
     waiters.begin_attempt(&spec, ids[2]);
     assert_eq!(
-        waiters.leave(&spec, ids[2], true, now),
+        waiters.leave(&spec, ids[2], true, || true, now),
         [0; 0],
         "it has the lock"
     );
     assert_eq!(
-        waiters.leave(&spec, ids[3], false, now),
+        waiters.leave(&spec, ids[3], false, || true, now),
         [0; 0],
         "it was at rest"
     );
@@ -240,7 +240,7 @@ proptest! {
                 Step::Leave(index, granted) if !present.is_empty() => {
                     let at = index.index(present.len());
                     let (id, ..) = present.remove(at);
-                    waiters.leave(&spec, id, granted, now);
+                    waiters.leave(&spec, id, granted, || true, now);
                     open &= !granted;
                 }
                 Step::Message => {
@@ -275,7 +275,7 @@ proptest! {
 fn granted(waiters: &mut Waiters<u32>, spec: &Arc<LockSpec>, now: Instant) {
     let id = park(waiters, spec, 1, now);
     waiters.record_subscription(spec, true);
-    assert_eq!(waiters.leave(spec, id, true, now), [0; 0]);
+    assert_eq!(waiters.leave(spec, id, true, || true, now), [0; 0]);
     assert_eq!(
         waiters.take_unneeded(),
         [""; 0],
@@ -330,7 +330,7 @@ fn client_that_was_heard_elsewhere_listens_while_it_may_come_back() {
     // Another client's message does both.
     assert_eq!(waiters.handle_message(&spec.channel, Wake::One, now), [2]);
     assert_eq!(waiters.yields.until(&spec, now), None);
-    waiters.leave(&spec, id, false, now);
+    waiters.leave(&spec, id, false, || true, now);
     waiters.notify_due(end);
     assert_eq!(
         waiters.take_unneeded(),
@@ -389,7 +389,7 @@ fn grant_that_is_out_of_date_is_looked_at() {
         if let Some(wake) = wake {
             waiters.handle_message(&spec.channel, wake, now);
         }
-        waiters.leave(&spec, id, true, now);
+        waiters.leave(&spec, id, true, || true, now);
         assert_eq!(waiters.take_contradicted().len(), looked_at);
     }
 }

@@ -16,7 +16,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::{
     BoxFuture, CallError, Engine, Event, Events, echoes::Ticket, hold_guard::HoldGuard,
-    local_wait::Signal, request::Deadline, room::WaitingRoom, room_queue::WaiterId,
+    local_wait::Signal, request::Deadline, room::WaitingRoom, room_queue::WaiterId, tenure::Tenure,
     waiters::Waiters, yielding::Neighbours,
 };
 use crate::{
@@ -209,8 +209,8 @@ pub(super) struct Waiting {
     subscribing: Option<BoxFuture<Result<(), CallError>>>,
     /// Whether a yield is under way, and the waiter has not asked yet.
     yields: bool,
-    /// The end of the validity of the waiter's grant.
-    granted: Option<Instant>,
+    /// The tenure of the waiter's grant.
+    granted: Option<Arc<Tenure>>,
 }
 
 impl Waiting {
@@ -308,9 +308,9 @@ impl Waiting {
         self.signal.notified()
     }
 
-    /// Records the grant, which is valid until `until`: no notification is passed on.
-    pub(super) fn record_grant(&mut self, until: Instant) {
-        self.granted = Some(until);
+    /// Records the grant of `tenure`: no notification is passed on.
+    pub(super) fn record_grant(&mut self, tenure: &Arc<Tenure>) {
+        self.granted = Some(tenure.clone());
     }
 }
 
@@ -326,7 +326,9 @@ impl Drop for Waiting {
         } = self;
         engine.gauges.remove_waiter(spec.protocol.kind());
         let room = &engine.wakeups.room;
-        let mut left = room.leave(spec, *id, signal, *granted, Instant::now());
+        let until = granted.as_ref().map(|tenure| tenure.valid_until());
+        let is_held = || granted.as_ref().is_some_and(|tenure| tenure.is_held());
+        let mut left = room.leave(spec, *id, signal, until, is_held, Instant::now());
         for spec in &left.withdrawn {
             engine.intend(spec, Duration::ZERO);
         }

@@ -165,9 +165,14 @@ impl Waiter {
     }
 
     fn leave(&self, granted: bool) {
+        self.leave_while(granted, || granted);
+    }
+
+    /// As [`leave`](Self::leave), when the client may have lost the lock since the grant.
+    fn leave_while(&self, granted: bool, is_held: impl FnOnce() -> bool) {
         let until = granted.then(|| now() + Duration::from_secs(30));
         let Model { room, spec, .. } = &self.model;
-        let _ = room.leave(spec, self.id, &self.signal, until, now());
+        let _ = room.leave(spec, self.id, &self.signal, until, is_held, now());
     }
 }
 
@@ -281,6 +286,26 @@ pub fn polled_earlier() {
         clock.advance(clock.at(2));
         polling.join().unwrap();
         assert!(first.is_notified(), "the first waiter does not poll");
+    });
+}
+
+/// A grant is lost while its waiter leaves: the client does not stay subscribed.
+pub fn grant_is_lost_while_its_waiter_leaves() {
+    explore(None, || {
+        let model = Model::new();
+        let (waiter, has) = (model.parked(), Arc::new(Mutex::new(true)));
+        let losing = thread::spawn({
+            let (model, has) = (model.clone(), has.clone());
+            move || {
+                *lock(&has) = false;
+                let lost = |waiters: &mut Waiters<_>| waiters.record_loss(&model.spec, now());
+                model.room.change_and_notify(lost);
+            }
+        });
+        waiter.leave_while(true, || *lock(&has));
+        losing.join().unwrap();
+        assert_eq!(lock(&model.subscriptions).last(), Some(&false));
+        assert!(!model.room.is_awaited());
     });
 }
 

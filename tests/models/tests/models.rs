@@ -116,6 +116,11 @@ mod waits {
     }
 
     #[test]
+    fn grant_that_is_lost_while_its_waiter_leaves_ends_the_subscription() {
+        waits::grant_is_lost_while_its_waiter_leaves();
+    }
+
+    #[test]
     fn subscription_lasts_while_any_waiter_does() {
         waits::last_goes_while_another_joins();
     }
