@@ -6,11 +6,12 @@ use tokio::time::Instant;
 
 use super::{
     Engine, attempt::replication_error, hold_guard::HoldGuard, hold_set::HoldId, refusal_error,
-    request::Then, runtime, tenure::Tenure,
+    request::Then, retry::Retry, runtime, tenure::Tenure,
 };
 use crate::{
     error::{Error, LostReason},
-    wire::{Lease, LockSpec, Presence, election, presence},
+    redis::Answered,
+    wire::{Lease, LockSpec, Presence, Request, election, presence},
 };
 
 impl HoldGuard {
@@ -18,12 +19,12 @@ impl HoldGuard {
     pub(crate) async fn extend(&self, lease: Lease, then: Then) -> Result<(), Error> {
         runtime::check()?;
         let (engine, tenure) = (self.engine(), self.tenure());
+        let spec = &tenure.spec;
+        let durability = tenure.durability(engine.batcher.replicas(spec));
         let extending = engine
             .clone()
             .extend(tenure.clone(), self.id(), lease, then);
-        // `extend` has the operation lock until the answer: no other request of this owner is sent
-        // meanwhile.
-        engine.finish_within(&tenure.spec, extending).await
+        engine.finish_within(spec, durability, extending).await
     }
 
     /// Records the holder as the leader of the election, with its token and `identity`.
@@ -75,8 +76,7 @@ impl Engine {
         let request = spec
             .protocol
             .renew(spec, &tenure.entry().field, Some(&lease));
-        let durability = tenure.durability(self.batcher.replicas(spec));
-        let answered = self.call_durably(spec, request, true, durability).await?;
+        let answered = self.send_extension(&tenure, request).await?;
         if let Some(short) = answered.acknowledged.filter(|by| !by.is_enough()) {
             return Err(replication_error(spec, short));
         }
@@ -88,6 +88,34 @@ impl Engine {
         }
         self.watch(&tenure);
         Ok(())
+    }
+
+    /// Sends an extension until it is answered. Gives up between two sendings, when the tenure is
+    /// lost or the caller has left.
+    ///
+    /// A sending itself has no time limit: the server may yet execute it, and would extend the
+    /// owner's next hold. The caller has the operation lock, which keeps that hold back.
+    async fn send_extension(&self, tenure: &Tenure, request: Request) -> Result<Answered, Error> {
+        let spec = &tenure.spec;
+        let durability = tenure.durability(self.batcher.replicas(spec));
+        let until = Instant::now() + self.config.command_wait;
+        let mut retry = Retry::default();
+        loop {
+            let error = match self.send(&request, durability).await {
+                Ok(answered) => return Ok(answered),
+                Err(_) if self.is_closed() => return Err(Error::Closed),
+                Err(error) => error,
+            };
+            let again = retry.again(&spec.name, error)?;
+            let now = Instant::now();
+            if let Some(reason) = tenure.lost_reason(now) {
+                return Err(tenure.lost_error(reason));
+            }
+            if now >= until {
+                return Err(again.into_error());
+            }
+            again.pause().await;
+        }
     }
 
     /// Loses the tenure if its holds are no longer on the server.

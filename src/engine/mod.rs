@@ -369,31 +369,13 @@ impl Engine {
         request: Request,
         repeated: bool,
     ) -> Result<Reply, Error> {
-        let answered = self.call_durably(spec, request, repeated, Durability::Local);
-        Ok(answered.await?.reply)
-    }
-
-    /// As [`call`](Self::call), and waits for the replicas that `durability` requires.
-    async fn call_durably(
-        &self,
-        spec: &LockSpec,
-        request: Request,
-        repeated: bool,
-        durability: Durability,
-    ) -> Result<Answered, Error> {
         runtime::check()?;
         let refusal = Mutex::new(None);
         let answered = async {
             let mut retry = Retry::default();
             loop {
-                let answered = self.batcher.run(request.clone(), durability).await;
-                // The server may also refuse a command within the script.
-                let answered = answered.and_then(|answered| match answered.reply.transient() {
-                    Some(refusal) => Err(CallError::Refused(refusal)),
-                    None => Ok(answered),
-                });
-                let error = match answered {
-                    Ok(answered) => return Ok(answered),
+                let error = match self.send(&request, Durability::Local).await {
+                    Ok(answered) => return Ok(answered.reply),
                     Err(_) if self.is_closed() => return Err(Error::Closed),
                     Err(error) => error,
                 };
@@ -412,7 +394,7 @@ impl Engine {
         };
         let limit = self.config.command_wait;
         let answer = timers::timeout(limit, answered).await;
-        match answer.unwrap_or_else(|_| Err(self.timeout_error(spec, durability))) {
+        match answer.unwrap_or_else(|_| Err(self.timeout_error(spec, Durability::Local))) {
             // No connection has failed: the cause is the server's last transient error, if there
             // was one.
             Err(Error::Unavailable {
@@ -420,6 +402,16 @@ impl Engine {
                 cause: None,
             }) => Err(Error::unavailable_by(reason, lock(&refusal).take())),
             done => done,
+        }
+    }
+
+    /// Sends a request once, and waits for the replicas that `durability` requires. A transient
+    /// error within the script is an error here.
+    async fn send(&self, request: &Request, durability: Durability) -> Result<Answered, CallError> {
+        let answered = self.batcher.run(request.clone(), durability).await?;
+        match answered.reply.transient() {
+            Some(refusal) => Err(CallError::Refused(refusal)),
+            None => Ok(answered),
         }
     }
 
@@ -441,11 +433,12 @@ impl Engine {
     fn finish_within<T: Send + 'static>(
         self: &Arc<Self>,
         spec: &LockSpec,
+        durability: Durability,
         future: impl Future<Output = Result<T, Error>> + Send + 'static,
     ) -> impl Future<Output = Result<T, Error>> {
         let until = Instant::now() + self.config.command_wait;
         DetachOnDrop::always(self, until, future)
-            .map(|done| done.unwrap_or_else(|| Err(self.timeout_error(spec, Durability::Local))))
+            .map(move |done| done.unwrap_or_else(|| Err(self.timeout_error(spec, durability))))
     }
 
     /// The error for a request without an answer within `command_wait`.

@@ -166,7 +166,8 @@ impl Engine {
         let release = self
             .clone()
             .run_release(tenure.clone(), id, permit, on_failure);
-        match self.finish_within(&tenure.spec, release).await {
+        let finished = self.finish_within(&tenure.spec, Durability::Local, release);
+        match finished.await {
             Err(error @ Error::Unavailable { .. }) => {
                 let reason = unexpected_loss(&tenure, until);
                 Err(reason.map_or(error, |reason| tenure.lost_error(reason)))
@@ -408,8 +409,7 @@ impl Engine {
         let release = spec.protocol.release(spec, &tenure.entry().field, None, 0);
         // The order of a batch is not known beforehand. An acquisition that waits for replicas
         // travels on another connection, where it could overtake the release.
-        let is_first =
-            permit.is_none() && tenure.durability(self.batcher.replicas(spec)) == Durability::Local;
+        let is_first = permit.is_none() && !tenure.next_may_wait(self.batcher.replicas(spec));
         let is_ours = !freeing_release.yields()
             && tenure
                 .local

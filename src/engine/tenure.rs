@@ -222,6 +222,17 @@ impl Tenure {
         Durability::strictest(lock(&self.durability).iter().map(of_renewals), listed)
     }
 
+    /// Whether the acquisition of the client's next task may wait for replicas, where `listed` are
+    /// known. The next task may not be known yet.
+    pub(super) fn next_may_wait(&self, listed: usize) -> bool {
+        let next = self.local.as_ref().and_then(|local| {
+            let durability = local.inspect_first(|request| request.durability);
+            durability.map(|durability| durability.waits(listed))
+        });
+        let waits = |durability: &Durability| durability.waits(listed);
+        next.unwrap_or_else(|| lock(&self.durability).iter().any(waits))
+    }
+
     pub(crate) fn name(&self) -> &Arc<str> {
         &self.spec.name
     }

@@ -443,6 +443,13 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
         Some(is_new)
     }
 
+    /// Calls `inspect` with the request of the first waiter.
+    pub(super) fn inspect_first<R>(&self, inspect: impl FnOnce(&W) -> R) -> Option<R> {
+        let state = self.state();
+        let first = state.contention.as_ref()?.waiters.front()?;
+        Some(inspect(&first.request))
+    }
+
     /// The signal of the first waiter.
     pub(super) fn foremost(&self) -> Option<Arc<Signal<O>>> {
         let state = self.state();

@@ -1,8 +1,9 @@
 //! Clients of a master with replicas and sentinels. One arranged case per test, under a paused clock.
 
 use std::{
+    collections::BTreeSet,
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
     time::Duration,
@@ -12,7 +13,7 @@ use redisson_lock::{
     Config, Durability, DynLock, Error, LockClient, Owner,
     test_util::{
         InMemoryRedis,
-        simulation::{Executed, Faults, Frame, Replicated},
+        simulation::{Executed, Fate, Faults, Frame, Replicated},
     },
 };
 use tokio::time::{Instant, sleep};
@@ -113,6 +114,104 @@ async fn client_leaves_a_replaced_master_that_still_answers() {
     assert_ne!(world.master(), before, "no replica was promoted");
     let guard = lock.lock().await.unwrap();
     assert_eq!(world.holders("a").len(), 1, "the new master lacks the hold");
+    drop(guard);
+}
+
+/// Delays of the scripts on each connection. A connection that executed a `WAIT` is *durable*.
+#[derive(Clone, Default)]
+struct Delays(Arc<Mutex<Delayed>>);
+
+#[derive(Default)]
+struct Delayed {
+    durable: BTreeSet<u64>,
+    on_durable: Duration,
+    on_others: Duration,
+    /// The number of scripts that were executed on durable connections.
+    executed: usize,
+}
+
+impl Faults for Delays {
+    fn sending(&mut self, connection: u64, command: &'static str) -> Fate {
+        let delays = self.0.lock().unwrap();
+        let delay = match delays.durable.contains(&connection) {
+            _ if !command.starts_with("EVAL") => Duration::ZERO,
+            true => delays.on_durable,
+            false => delays.on_others,
+        };
+        Fate {
+            delay,
+            ending: None,
+        }
+    }
+
+    fn executed(&mut self, executed: &Executed<'_>) {
+        let mut delays = self.0.lock().unwrap();
+        match executed.command {
+            "WAIT" => drop(delays.durable.insert(executed.connection)),
+            command if command.starts_with("EVAL") => {
+                let counts = delays.durable.contains(&executed.connection);
+                delays.executed += usize::from(counts);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// A world whose durable connection is known.
+async fn delayed(config: Config) -> (Replicated, LockClient, Delays) {
+    let (world, delays) = (Replicated::new(1), Delays::default());
+    world.set_faults(delays.clone());
+    let client = world.client_with(config).await.expect("the servers are up");
+    let lock = client.reentrant_lock("a");
+    lock.lock().await.unwrap().unlock().await.unwrap();
+    assert_eq!(delays.0.lock().unwrap().durable.len(), 1);
+    (world, client, delays)
+}
+
+/// The release travels on one connection, and the acquisition of the client's next task on another one, which waits for replicas.
+#[tokio::test(start_paused = true)]
+async fn acquisition_does_not_overtake_the_release_on_another_connection() {
+    for durability in [Durability::Auto, Durability::All] {
+        let config = Config::default()
+            .with_durability(durability)
+            .with_local_hand_off(Duration::ZERO);
+        let (_world, client, delays) = delayed(config).await;
+        let [one, two] = [(), ()].map(|()| client.reentrant_lock("a").owned_by(&Owner::new()));
+        let guard = one.lock().await.unwrap();
+        let next = tokio::spawn(async move { two.lock().await.unwrap().unlock().await });
+        sleep(PROMPT).await;
+        {
+            let mut delays = delays.0.lock().unwrap();
+            (delays.on_others, delays.executed) = (PROMPT, 0);
+        }
+        guard.unlock().await.unwrap();
+        next.await.unwrap().unwrap();
+        let attempts = delays.0.lock().unwrap().executed;
+        assert_eq!(attempts, 1, "{durability:?}: the first was refused");
+    }
+}
+
+/// The server executes an extension after the client has given up on it. The owner's next hold has a connection of its own.
+#[tokio::test(start_paused = true)]
+async fn late_extension_does_not_reach_the_next_hold_of_its_owner() {
+    let config = Config::default()
+        .with_durability(Durability::All)
+        .with_command_wait(PROMPT);
+    let (world, client, delays) = delayed(config).await;
+    let lock = client.reentrant_lock("a").owned_by(&Owner::new());
+    let guard = lock.with_lease(LEASE).lock().await.unwrap();
+    delays.0.lock().unwrap().on_durable = 4 * PROMPT;
+    let extended = guard.extend(4 * LEASE).await;
+    assert!(
+        matches!(extended, Err(Error::Unavailable { .. })),
+        "{extended:?}"
+    );
+    drop(guard);
+    let next = lock.with_durability(Durability::Local).with_lease(LEASE);
+    let guard = next.lock().await.unwrap();
+    sleep(5 * PROMPT).await;
+    let kept = world.remaining_lease("a").expect("it is held");
+    assert!(kept <= LEASE, "{kept:?}");
     drop(guard);
 }
 
