@@ -194,7 +194,7 @@ impl Attempt {
             }
             Ok(AcquireOutcome::Busy { remaining }) => {
                 retry.settle();
-                engine.wakeups.record_answer(&request.spec, false);
+                engine.wakeups.record_refusal(&request.spec);
                 if let Some(local) = &self.local {
                     local.record_refusal(sent.elapsed());
                 }
@@ -385,7 +385,7 @@ impl Attempt {
         let kind = request.spec.protocol.kind();
         let telemetry = tenure.telemetry();
         telemetry.begin(|| engine.gauges.holder(kind, tenure.since));
-        engine.wakeups.record_answer(&request.spec, true);
+        engine.wakeups.record_grant(&request.spec, &tenure);
         engine.watch(&tenure);
         Some(HoldGuard::new(engine.clone(), tenure, id))
     }

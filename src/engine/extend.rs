@@ -5,12 +5,20 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 use super::{
-    Engine, attempt::replication_error, hold_guard::HoldGuard, hold_set::HoldId, refusal_error,
-    request::Then, retry::Retry, runtime, tenure::Tenure,
+    Engine,
+    attempt::replication_error,
+    hold_guard::HoldGuard,
+    hold_set::HoldId,
+    refusal_error,
+    request::Then,
+    retry::{Retry, TRANSIENT_PAUSE},
+    runtime,
+    tenure::Tenure,
 };
 use crate::{
     error::{Error, LostReason},
     redis::Answered,
+    timers,
     wire::{Lease, LockSpec, Presence, Request, election, presence},
 };
 
@@ -21,9 +29,10 @@ impl HoldGuard {
         let (engine, tenure) = (self.engine(), self.tenure());
         let spec = &tenure.spec;
         let durability = tenure.durability(engine.batcher.replicas(spec));
+        let until = Instant::now() + engine.config.command_wait;
         let extending = engine
             .clone()
-            .extend(tenure.clone(), self.id(), lease, then);
+            .extend(tenure.clone(), self.id(), lease, then, until);
         engine.finish_within(spec, durability, extending).await
     }
 
@@ -47,14 +56,19 @@ impl Engine {
         id: HoldId,
         lease: Lease,
         then: Then,
+        until: Instant,
     ) -> Result<(), Error> {
         match tenure.is_lent() {
             true => {
                 let engine = self.clone();
-                let extending = Box::pin(engine.extend_with_op_lock(tenure, id, lease, then));
+                let extending =
+                    Box::pin(engine.extend_with_op_lock(tenure, id, lease, then, until));
                 self.run_as_task(extending).await
             }
-            false => self.extend_with_op_lock(tenure, id, lease, then).await,
+            false => {
+                self.extend_with_op_lock(tenure, id, lease, then, until)
+                    .await
+            }
         }
     }
 
@@ -64,6 +78,7 @@ impl Engine {
         id: HoldId,
         lease: Lease,
         then: Then,
+        until: Instant,
     ) -> Result<(), Error> {
         let _op_lock = tenure.entry().take_op_lock().await;
         let sent = Instant::now();
@@ -76,7 +91,7 @@ impl Engine {
         let request = spec
             .protocol
             .renew(spec, &tenure.entry().field, Some(&lease));
-        let answered = self.send_extension(&tenure, request).await?;
+        let answered = self.send_extension(&tenure, request, until).await?;
         if let Some(short) = answered.acknowledged.filter(|by| !by.is_enough()) {
             return Err(replication_error(spec, short));
         }
@@ -90,28 +105,39 @@ impl Engine {
         Ok(())
     }
 
-    /// Sends an extension until it is answered. Gives up between two sendings, when the tenure is
-    /// lost or the caller has left.
-    ///
-    /// A sending itself has no time limit: the server may yet execute it, and would extend the
-    /// owner's next hold. The caller has the operation lock, which keeps that hold back.
-    async fn send_extension(&self, tenure: &Tenure, request: Request) -> Result<Answered, Error> {
+    /// Sends an extension until it is answered. Gives up at `until`, but not during a sending: the
+    /// server may yet execute it, and would extend the owner's next hold. The caller has the
+    /// operation lock, which keeps that hold back.
+    async fn send_extension(
+        &self,
+        tenure: &Tenure,
+        request: Request,
+        until: Instant,
+    ) -> Result<Answered, Error> {
         let spec = &tenure.spec;
         let durability = tenure.durability(self.batcher.replicas(spec));
-        let until = Instant::now() + self.config.command_wait;
         let mut retry = Retry::default();
         loop {
+            // An unsent request must not keep the operation lock until there is a connection.
+            let ready = self.batcher.ready(spec, durability);
+            let ready = timers::timeout_at(until, self.closed.run_until_cancelled(ready));
+            match ready.await {
+                Ok(Some(())) => {}
+                Ok(None) => return Err(Error::Closed),
+                Err(_) => return Err(self.timeout_error(spec, durability)),
+            }
             let error = match self.send(&request, durability).await {
                 Ok(answered) => return Ok(answered),
                 Err(_) if self.is_closed() => return Err(Error::Closed),
                 Err(error) => error,
             };
             let again = retry.again(&spec.name, error)?;
-            let now = Instant::now();
-            if let Some(reason) = tenure.lost_reason(now) {
+            let next = Instant::now() + TRANSIENT_PAUSE;
+            if let Some(reason) = tenure.lost_reason(next) {
                 return Err(tenure.lost_error(reason));
             }
-            if now >= until {
+            // The caller still gets this error, which names the cause.
+            if next >= until {
                 return Err(again.into_error());
             }
             again.pause().await;

@@ -409,7 +409,8 @@ impl Engine {
         let release = spec.protocol.release(spec, &tenure.entry().field, None, 0);
         // The order of a batch is not known beforehand. An acquisition that waits for replicas
         // travels on another connection, where it could overtake the release.
-        let is_first = permit.is_none() && !tenure.next_may_wait(self.batcher.replicas(spec));
+        let listed = self.batcher.replicas(spec);
+        let is_first = permit.is_none() && !tenure.next_may_wait(self.config.durability, listed);
         let is_ours = !freeing_release.yields()
             && tenure
                 .local

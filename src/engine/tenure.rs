@@ -223,14 +223,13 @@ impl Tenure {
     }
 
     /// Whether the acquisition of the client's next task may wait for replicas, where `listed` are
-    /// known. The next task may not be known yet.
-    pub(super) fn next_may_wait(&self, listed: usize) -> bool {
-        let next = self.local.as_ref().and_then(|local| {
-            let durability = local.inspect_first(|request| request.durability);
-            durability.map(|durability| durability.waits(listed))
-        });
+    /// known. A task that is still to come may be like those that have come, or have the `default`.
+    pub(super) fn next_may_wait(&self, default: Durability, listed: usize) -> bool {
         let waits = |durability: &Durability| durability.waits(listed);
-        next.unwrap_or_else(|| lock(&self.durability).iter().any(waits))
+        let next_waits = |local: &LocalRef| local.may_be_next(|request| waits(&request.durability));
+        waits(&default)
+            || lock(&self.durability).iter().any(waits)
+            || self.local.as_ref().is_some_and(next_waits)
     }
 
     pub(crate) fn name(&self) -> &Arc<str> {

@@ -282,8 +282,8 @@ impl<S: Clone> Waiters<S> {
     }
 
     /// Removes a waiter, which was `granted` the lock or gives up. Passes on a notification that
-    /// the waiter has not used. The lock may have been lost since the grant: `is_held` says whether
-    /// the client has it still.
+    /// the waiter has not used. The lock may have been lost since the grant, and that loss reported:
+    /// `is_held` says whether the client has it still.
     pub(super) fn leave(
         &mut self,
         spec: &LockSpec,
@@ -336,11 +336,17 @@ impl<S: Clone> Waiters<S> {
         passed_on
     }
 
-    /// Records a grant to this client.
-    pub(super) fn record_grant(&mut self, spec: &LockSpec, now: Instant) {
+    /// Records a grant to this client. `is_held` as for [`leave`](Self::leave).
+    pub(super) fn record_grant(
+        &mut self,
+        spec: &LockSpec,
+        is_held: impl FnOnce() -> bool,
+        now: Instant,
+    ) {
         self.yields.record_grant(spec, now);
         if let Some(queue) = self.queue(spec)
             && let KeepsSubscribed::Until(_) = queue.keeps_subscribed
+            && is_held()
         {
             queue.keeps_subscribed = KeepsSubscribed::WhileHeld;
         }

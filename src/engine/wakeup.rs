@@ -113,14 +113,18 @@ impl Wakeups {
         self.room.waiters().yields.begin_wait(spec, Instant::now())
     }
 
-    /// Records the server's answer to an attempt at `spec`.
-    pub(super) fn record_answer(&self, spec: &LockSpec, granted: bool) {
+    /// Records the grant of `tenure` at `spec`.
+    pub(super) fn record_grant(&self, spec: &LockSpec, tenure: &Tenure) {
         if self.any_neighbours.load(Ordering::Relaxed) {
             let (mut waiters, now) = (self.room.waiters(), Instant::now());
-            match granted {
-                true => waiters.record_grant(spec, now),
-                false => waiters.yields.record_refusal(spec),
-            }
+            waiters.record_grant(spec, || tenure.is_held(), now);
+        }
+    }
+
+    /// Records a refusal at `spec`.
+    pub(super) fn record_refusal(&self, spec: &LockSpec) {
+        if self.any_neighbours.load(Ordering::Relaxed) {
+            self.room.waiters().yields.record_refusal(spec);
         }
     }
 

@@ -443,11 +443,13 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
         Some(is_new)
     }
 
-    /// Calls `inspect` with the request of the first waiter.
-    pub(super) fn inspect_first<R>(&self, inspect: impl FnOnce(&W) -> R) -> Option<R> {
+    /// Whether the next asker may be such a waiter: the first one is, or there is an asker already,
+    /// whose request is not known here.
+    pub(super) fn may_be_next(&self, is_such: impl FnOnce(&W) -> bool) -> bool {
         let state = self.state();
-        let first = state.contention.as_ref()?.waiters.front()?;
-        Some(inspect(&first.request))
+        let contention = state.contention.as_ref();
+        let first = contention.and_then(|contention| contention.waiters.front());
+        state.asker.is_some() || first.is_some_and(|first| is_such(&first.request))
     }
 
     /// The signal of the first waiter.

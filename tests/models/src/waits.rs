@@ -100,6 +100,18 @@ impl Model {
         self.room.waiters().begin_release(&self.spec, now())
     }
 
+    /// A thread that reports the loss of the client's hold, and whether the client still has it.
+    fn lose(&self) -> (Arc<Mutex<bool>>, thread::JoinHandle<()>) {
+        let (model, has) = (self.clone(), Arc::new(Mutex::new(true)));
+        let held = has.clone();
+        let losing = thread::spawn(move || {
+            *lock(&held) = false;
+            let lost = |waiters: &mut Waiters<_>| waiters.record_loss(&model.spec, now());
+            model.room.change_and_notify(lost);
+        });
+        (has, losing)
+    }
+
     /// The server's answer to a release of this client arrives.
     fn finish_release(&self, ticket: Option<Ticket>) {
         let (heard, leaving) = (Some(Neighbours::None), (false, false));
@@ -293,19 +305,35 @@ pub fn polled_earlier() {
 pub fn grant_is_lost_while_its_waiter_leaves() {
     explore(None, || {
         let model = Model::new();
-        let (waiter, has) = (model.parked(), Arc::new(Mutex::new(true)));
-        let losing = thread::spawn({
-            let (model, has) = (model.clone(), has.clone());
-            move || {
-                *lock(&has) = false;
-                let lost = |waiters: &mut Waiters<_>| waiters.record_loss(&model.spec, now());
-                model.room.change_and_notify(lost);
-            }
-        });
+        let waiter = model.parked();
+        let (has, losing) = model.lose();
         waiter.leave_while(true, || *lock(&has));
         losing.join().unwrap();
         assert_eq!(lock(&model.subscriptions).last(), Some(&false));
         assert!(!model.room.is_awaited());
+    });
+}
+
+/// A grant is lost while it is recorded, to a client that stays subscribed for a moment after its last release.
+pub fn grant_is_lost_while_it_is_recorded() {
+    explore(None, || {
+        let model = Model::new();
+        model.parked().leave(true);
+        let ticket = model.begin_release();
+        let heard = Some(Neighbours::Listening(1));
+        let released = |waiters: &mut Waiters<_>| {
+            waiters.finish_release(&model.spec, ticket, heard, (true, true), now())
+        };
+        model.room.change_and_notify(released);
+        assert_eq!(lock(&model.subscriptions).last(), Some(&true));
+        let (has, losing) = model.lose();
+        let mut waiters = model.room.waiters();
+        waiters.record_grant(&model.spec, || *lock(&has), now());
+        drop(waiters);
+        losing.join().unwrap();
+        let later = now() + Duration::from_secs(POLL_INTERVAL);
+        model.room.notify_due(later);
+        assert_eq!(lock(&model.subscriptions).last(), Some(&false));
     });
 }
 

@@ -116,6 +116,11 @@ mod waits {
     }
 
     #[test]
+    fn grant_that_is_lost_while_it_is_recorded_ends_the_subscription() {
+        waits::grant_is_lost_while_it_is_recorded();
+    }
+
+    #[test]
     fn grant_that_is_lost_while_its_waiter_leaves_ends_the_subscription() {
         waits::grant_is_lost_while_its_waiter_leaves();
     }

@@ -1,6 +1,6 @@
 //! Renewals beside other operations of their owner, and the end of a validity. One arranged case per test.
 
-use std::{sync::atomic::Ordering::Relaxed, time::Duration};
+use std::{error::Error as _, sync::atomic::Ordering::Relaxed, time::Duration};
 
 use redisson_lock::{Config, Error, Owner, Released, test_util::InMemoryRedis};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
@@ -53,6 +53,21 @@ async fn a_renewal_waits_for_an_operation_of_its_owner() {
     network.0.delay.store(0, Relaxed);
     server.advance(LEASE).await;
     assert!(!_outer.is_lost());
+}
+
+/// The server refuses scripts for longer than a call waits.
+#[tokio::test(start_paused = true)]
+async fn a_refused_extension_names_the_cause() {
+    let (server, network) = server();
+    let client = client(&server).await;
+    let guard = client.reentrant_lock("a").lock().await.unwrap();
+    network.0.is_loading.store(true, Relaxed);
+    let extended = guard.extend(2 * LEASE).await.unwrap_err();
+    let cause = extended.source().expect("a cause").to_string();
+    assert!(extended.is_unavailable(), "{extended}");
+    assert!(cause.contains("LOADING"), "{cause}");
+    network.0.is_loading.store(false, Relaxed);
+    guard.extend(2 * LEASE).await.unwrap();
 }
 
 /// Each grant has expired when its answer arrives. The error names the lease, and the lock is free.

@@ -13,7 +13,7 @@ use redisson_lock::{
     Config, Durability, DynLock, Error, LockClient, Owner,
     test_util::{
         InMemoryRedis,
-        simulation::{Executed, Fate, Faults, Frame, Replicated},
+        simulation::{Ending, Executed, Fate, Faults, Frame, Replicated},
     },
 };
 use tokio::time::{Instant, sleep};
@@ -126,6 +126,8 @@ struct Delayed {
     durable: BTreeSet<u64>,
     on_durable: Duration,
     on_others: Duration,
+    /// Scripts on durable connections end them, and no connection opens.
+    cuts_durable: bool,
     /// The number of scripts that were executed on durable connections.
     executed: usize,
 }
@@ -133,14 +135,24 @@ struct Delayed {
 impl Faults for Delays {
     fn sending(&mut self, connection: u64, command: &'static str) -> Fate {
         let delays = self.0.lock().unwrap();
-        let delay = match delays.durable.contains(&connection) {
-            _ if !command.starts_with("EVAL") => Duration::ZERO,
-            true => delays.on_durable,
-            false => delays.on_others,
-        };
-        Fate {
-            delay,
-            ending: None,
+        let is_durable = delays.durable.contains(&connection);
+        match is_durable {
+            _ if !command.starts_with("EVAL") => Fate::default(),
+            true => Fate {
+                delay: delays.on_durable,
+                ending: delays.cuts_durable.then_some(Ending::Unsent),
+            },
+            false => Fate {
+                delay: delays.on_others,
+                ending: None,
+            },
+        }
+    }
+
+    fn connecting(&mut self) -> Duration {
+        match self.0.lock().unwrap().cuts_durable {
+            true => LEASE,
+            false => Duration::ZERO,
         }
     }
 
@@ -213,6 +225,29 @@ async fn late_extension_does_not_reach_the_next_hold_of_its_owner() {
     let kept = world.remaining_lease("a").expect("it is held");
     assert!(kept <= LEASE, "{kept:?}");
     drop(guard);
+}
+
+/// Extensions wait in vain for the connection that waits for replicas. The owner's other operations have another one.
+#[tokio::test(start_paused = true)]
+async fn unsent_extension_does_not_hold_up_its_owner() {
+    let config = Config::default()
+        .with_durability(Durability::All)
+        .with_command_wait(PROMPT);
+    let (_world, client, delays) = delayed(config).await;
+    let lock = client.reentrant_lock("a").owned_by(&Owner::new());
+    let guard = lock.with_lease(LEASE).lock().await.unwrap();
+    delays.0.lock().unwrap().cuts_durable = true;
+    for _ in 0..2 {
+        let extended = guard.extend(4 * LEASE).await;
+        assert!(
+            matches!(extended, Err(Error::Unavailable { .. })),
+            "{extended:?}"
+        );
+        sleep(10 * PROMPT).await;
+    }
+    guard.unlock().await.unwrap();
+    let next = lock.with_durability(Durability::Local);
+    drop(next.lock().await.unwrap());
 }
 
 /// Longer than an operation that does not wait for replicas.
