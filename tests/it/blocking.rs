@@ -405,9 +405,9 @@ async fn a_group_has_locks_of_several_servers() {
             RedLock::of(clients.iter().map(|client| client.reentrant_lock("a")))
         };
         let guard = of(&ours).lock().unwrap();
-        for client in &theirs {
-            assert_eq!(client.reentrant_lock("a").is_locked(), Ok(true));
-        }
+        // A majority waits for a slow server for 10 ms.
+        let is_locked = |client: &&LockClient| client.reentrant_lock("a").is_locked().unwrap();
+        assert!(theirs.iter().filter(is_locked).count() >= 2);
         assert!(of(&theirs).try_lock().unwrap().is_none());
         assert_eq!(of(&ours[..2]).run(|_| 7), Ok(7), "the thread re-enters");
         assert_eq!(guard.unlock(), Ok(Released::Fully));

@@ -64,7 +64,8 @@ async fn a_majority_excludes() {
     let fleet = Fleet::new(3).await;
     let (one, other) = (fleet.clients().await, fleet.clients().await);
     let guard = fleet.lock(&one).lock().await.unwrap();
-    assert_eq!(fleet.held().await, 3);
+    // A majority waits for a slow server for 10 ms.
+    assert!(fleet.held().await >= 2);
     assert!(fleet.lock(&other).try_lock().await.unwrap().is_none());
     assert_eq!(guard.unlock().await, Ok(Released::Fully));
     for server in &fleet.servers {
