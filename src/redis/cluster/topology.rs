@@ -135,15 +135,13 @@ impl Topology {
         connector(&self.server, address, messages)
     }
 
-    /// Applies a redirection: the owner of `slot`, the node at `asked`, names the node that announces `address` as the new owner.
-    /// Returns whether the caller may repeat the call there now.
+    /// Applies a redirection: the node at `asked` names the node that announces `address` as the owner of `slot`. Returns whether
+    /// the caller may repeat the call now, at the owner of the slot.
     pub(super) fn moved(&self, slot: HashSlot, asked: &Address, address: &Address) -> bool {
-        let (asked, new) = (self.announced_for(asked), self.announced_for(address));
-        let follows = self.redirectors.admit(slot, asked, &new);
+        let (announced, new) = (self.announced_for(asked), self.announced_for(address));
+        let follows = self.redirectors.admit(slot, announced, &new);
         if follows {
-            self.change(|map| {
-                map.moved(slot, address);
-            });
+            self.change(|map| map.moved(slot, asked, address));
         }
         self.request_refresh();
         follows
