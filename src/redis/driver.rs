@@ -69,12 +69,15 @@ pub(super) struct Driver {
     /// In RESP2, messages look like answers. A connection that never subscribes receives no messages.
     has_messages_in_lists: bool,
     version: Version,
+    /// The password, which a server may repeat.
+    password: String,
 }
 
 impl Driver {
     pub(super) fn new(
         socket: Box<dyn Socket>,
         version: Version,
+        password: String,
         requests: mpsc::UnboundedReceiver<Request>,
         messages: Messages,
     ) -> Self {
@@ -89,6 +92,7 @@ impl Driver {
             messages,
             has_messages_in_lists: false,
             version,
+            password,
         }
     }
 
@@ -154,7 +158,7 @@ impl Driver {
         }
         let Some(pending) = self.pending.pop_front() else {
             return Err(match frame {
-                Frame::Error(message) => message,
+                Frame::Error(message) => server_text::without(&[&self.password], &message),
                 _ => format!("{GARBAGE}: it belongs to no request"),
             });
         };

@@ -15,7 +15,7 @@ fn peer(version: Version, room: usize) -> Peer {
     let (ours, stream) = tokio::io::duplex(1 << 16);
     let (requests, taken) = mpsc::unbounded_channel();
     let (messages, received) = messages(room);
-    let driver = Driver::new(Box::new(ours), version, taken, messages);
+    let driver = Driver::new(Box::new(ours), version, "s3cret".into(), taken, messages);
     Peer {
         stream,
         requests,
@@ -166,4 +166,14 @@ async fn long_message_is_not_kept() {
         panic!("a message was lost");
     };
     assert_eq!(payload.len(), LONGEST_PAYLOAD);
+}
+
+/// A proxy answers twice, and quotes the command.
+#[tokio::test]
+async fn an_error_without_a_request_ends_the_connection_and_hides_the_password() {
+    let mut peer = peer(Version::Resp3, 8);
+    peer.says("-ERR invalid command HELLO 3 AUTH u s3cret\r\n")
+        .await;
+    let reason = peer.moving.await.unwrap();
+    assert_eq!(reason, "ERR invalid command HELLO 3 AUTH u ..");
 }

@@ -97,7 +97,7 @@ impl Sockets {
             server.log_in_as(username, password);
         }
         let socket = self.dial(&server.endpoint).await?;
-        let (open, mut task) = Open::start(socket, options);
+        let (open, mut task) = Open::start(socket, &server, options);
         let (greeting, info) = tokio::select! {
             biased;
             logged_in = log_in(&open, &server, options.version) => logged_in?,
@@ -298,10 +298,15 @@ struct Open {
 }
 
 impl Open {
-    fn start(socket: Box<dyn Socket>, options: ConnectOptions) -> (Self, Moving) {
+    fn start(
+        socket: Box<dyn Socket>,
+        server: &ServerConfig,
+        options: ConnectOptions,
+    ) -> (Self, Moving) {
         let (requests, taken) = mpsc::unbounded_channel();
         let (messages, received) = driver::messages(options.messages);
-        let driver = Driver::new(socket, options.version, taken, messages);
+        let password = server.password.clone().unwrap_or_default();
+        let driver = Driver::new(socket, options.version, password, taken, messages);
         let open = Self {
             requests,
             received: Mutex::new(Some(received)),

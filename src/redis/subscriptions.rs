@@ -140,10 +140,8 @@ impl Subscriber {
                 reason = router.ended() => return ended(reason, is_proven),
                 // A look that is due precedes the changes: a steady stream of them would put it off for ever.
                 () = tokio::time::sleep_until(session.next_look()) => {
-                    match router.run(session.look(wanted)).await {
-                        Err(reason) => return ended(reason, is_proven),
-                        Ok(true) => drop(self.events.send(Event::MessagesMissed)),
-                        Ok(false) => {}
+                    if let Err(reason) = router.run(session.look(wanted)).await {
+                        return ended(reason, is_proven);
                     }
                     // A connection without channels has nothing to prove.
                     prove(true, &mut is_proven);
@@ -158,6 +156,9 @@ impl Subscriber {
                     }
                     prove(session.has_subscribed(), &mut is_proven);
                 }
+            }
+            if session.take_regained() {
+                let _ = self.events.send(Event::MessagesMissed);
             }
         }
     }

@@ -1,6 +1,6 @@
 use std::{
     pin::Pin,
-    sync::atomic::{AtomicUsize, Ordering},
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering},
     time::Duration,
 };
 
@@ -36,6 +36,8 @@ struct FakeServer {
     reported: Arc<AtomicUsize>,
     /// Whether it refuses to end a subscription.
     refuses: bool,
+    /// Whether it serves no slot.
+    is_down: Arc<AtomicBool>,
     /// The number of messages on each connection.
     messages: usize,
 }
@@ -74,6 +76,9 @@ impl Connection for FakeServer {
                     self.checks.fetch_add(1, Ordering::Relaxed);
                     let reported = self.reported.load(Ordering::Relaxed);
                     Frame::Text(format!("sub=0 ssub={reported}").into())
+                }
+                "SSUBSCRIBE" if self.is_down.load(Ordering::Relaxed) => {
+                    Frame::Error("CLUSTERDOWN".into())
                 }
                 "SUNSUBSCRIBE" if self.refuses => Frame::Error("CLUSTERDOWN".into()),
                 _ => {
@@ -209,6 +214,24 @@ async fn lost_subscription_is_noticed_beside_one_that_the_server_has_refused_to_
     server.reported.store(1, Ordering::Relaxed);
     sleep(Duration::from_secs(2)).await;
     assert_eq!(server.connections.load(Ordering::Relaxed), 2);
+    closed.cancel();
+}
+
+/// A second task subscribes before the next look.
+#[tokio::test(start_paused = true)]
+async fn channel_that_the_cluster_serves_again_is_reported_as_a_loss() {
+    let server = FakeServer {
+        is_down: Arc::new(true.into()),
+        ..FakeServer::default()
+    };
+    let (wants, mut received, closed) = start(&server, Channels::OfShard(Arc::new(Shard)));
+    let _first = wants.subscribe("channel".into());
+    let of_connection = received.recv().await;
+    assert_eq!(of_connection, Some(Event::MessagesMissed));
+    server.is_down.store(false, Ordering::Relaxed);
+    wants.subscribe("channel".into()).await.unwrap();
+    let of_channel = timeout(Duration::from_millis(100), received.recv()).await;
+    assert_eq!(of_channel, Ok(Some(Event::MessagesMissed)));
     closed.cancel();
 }
 

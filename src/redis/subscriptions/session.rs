@@ -47,6 +47,8 @@ pub(super) struct Session<'a> {
     subscribed: HashSet<Bytes>,
     /// The channels whose slot the server does not have, or not yet.
     missing: HashSet<Bytes>,
+    /// Whether a missing channel has been subscribed to since the last [`take_regained`](Self::take_regained).
+    has_regained: bool,
     /// The number of channels that the shard has refused to end.
     refused: usize,
     has_subscribed: bool,
@@ -62,6 +64,7 @@ impl<'a> Session<'a> {
             counts: conn.counts_subscriptions,
             subscribed: HashSet::default(),
             missing: HashSet::default(),
+            has_regained: false,
             refused: 0,
             has_subscribed: false,
             pings: 0,
@@ -90,6 +93,11 @@ impl<'a> Session<'a> {
         self.has_subscribed |= !self.subscribed.is_empty();
         wanted.confirmed(&self.missing);
         Ok(())
+    }
+
+    /// Whether a missing channel has been subscribed to: its messages may have been lost meanwhile. True once.
+    pub(super) fn take_regained(&mut self) -> bool {
+        std::mem::take(&mut self.has_regained)
     }
 
     /// Whether the server has confirmed a subscription.
@@ -163,9 +171,12 @@ impl<'a> Session<'a> {
             match answered(Ok(answer))? {
                 None => {
                     self.subscribed.insert(channel.clone());
-                    self.missing.remove(channel);
+                    self.has_regained |= self.missing.remove(channel);
                 }
-                Some(message) if message.starts_with("NOPERM") => wanted.refuse(channel),
+                Some(message) if message.starts_with("NOPERM") => {
+                    self.missing.remove(channel);
+                    wanted.refuse(channel);
+                }
                 // The shard does not have the slot, or not yet.
                 Some(_) if command == "SSUBSCRIBE" => {
                     self.missing.insert(channel.clone());
@@ -202,26 +213,26 @@ impl<'a> Session<'a> {
         self.looked + rest
     }
 
-    /// Verifies and repairs the subscriptions. Returns whether messages may have been lost.
-    pub(super) async fn look(&mut self, wanted: &mut Wanted) -> Result<bool, String> {
-        let may_have_lost = self.verify(wanted).await;
+    /// Verifies and repairs the subscriptions.
+    pub(super) async fn look(&mut self, wanted: &mut Wanted) -> Result<(), String> {
+        let verified = self.verify(wanted).await;
         // A look that takes longer than the pause between two looks would leave no time for changes otherwise.
         self.looked = Instant::now();
-        may_have_lost
+        verified
     }
 
-    async fn verify(&mut self, wanted: &mut Wanted) -> Result<bool, String> {
+    async fn verify(&mut self, wanted: &mut Wanted) -> Result<(), String> {
         match self.channels {
-            Channels::Everywhere => return self.ping(conn::PING_WAIT).await.map(|()| false),
+            Channels::Everywhere => return self.ping(conn::PING_WAIT).await,
             // The node must relay messages from healthy nodes; any other node can replace it.
-            Channels::OfCluster => return self.ping(COUNT_EVERY).await.map(|()| false),
+            Channels::OfCluster => return self.ping(COUNT_EVERY).await,
             Channels::OfShard(_) => {}
         }
         self.look_for_all().await?;
         let missing: Vec<Bytes> = self.missing.iter().cloned().collect();
         self.subscribe_to_shard(&missing, wanted).await?;
         wanted.confirmed(&self.missing);
-        Ok(self.missing.len() < missing.len())
+        Ok(())
     }
 
     /// Fails if the shard has ended a subscription. A server without that report answers a `PING`; then only the map of
