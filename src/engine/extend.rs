@@ -132,15 +132,14 @@ impl Engine {
                 Err(error) => error,
             };
             let again = retry.again(&spec.name, error)?;
-            let next = Instant::now() + TRANSIENT_PAUSE;
-            if let Some(reason) = tenure.lost_reason(next) {
-                return Err(tenure.lost_error(reason));
-            }
             // The caller still gets this error, which names the cause.
-            if next >= until {
+            if Instant::now() + TRANSIENT_PAUSE >= until {
                 return Err(again.into_error());
             }
             again.pause().await;
+            if let Some(reason) = tenure.lost_reason(Instant::now()) {
+                return Err(tenure.lost_error(reason));
+            }
         }
     }
 
