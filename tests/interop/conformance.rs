@@ -2,7 +2,7 @@
 //! same data and given the same answer. Intended differences of this crate are in the
 //! [kind](crate::kinds) or the [step](crate::steps).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 use redis::aio::MultiplexedConnection;
@@ -273,9 +273,10 @@ impl<'a> Scene<'a> {
                 self.anonymous(&format!("{items:?}"))
             }
             "zset" => {
-                // Scores are times, so only members are compared.
+                // Scores are times, and a waiter of this crate moves its own, so only members are compared. The queue has their order.
                 let items: Vec<String> = self.command(&["ZRANGE", name, "0", "-1"]).await;
-                self.anonymous(&format!("{items:?}"))
+                let members = items.iter().map(|item| self.anonymous(item));
+                format!("{:?}", members.collect::<BTreeSet<_>>())
             }
             _ => self.command(&["GET", name]).await,
         }
