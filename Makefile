@@ -29,8 +29,9 @@ TOPOLOGY_ROUNDS ?= 3
 HISTORIES ?= 20000
 FIRST_SEED ?= 1
 SEED ?=
-# The world of all histories (node, cluster), or that of their seeds.
+# The world of all histories (node, cluster, replicas), or that of their seeds. The profile of the one of SEED, or that of the seed.
 WORLD ?=
+PROFILE ?=
 
 # How many preemptions `make models` allows in an interleaving; as many as each model asks for, if it is empty.
 PREEMPTIONS ?=
@@ -159,7 +160,7 @@ test-loaded: ## `make test` ROUNDS times beside two busy loops, with the time of
 		echo "test-loaded: round $$round of $(ROUNDS) passed after $$(($$(date +%s) - start)) s"; \
 	done
 
-test-all: ## Everything: `make test` in full, all servers, all versions of Redisson, topologies, failovers
+test-all: ## `make test` in full, on more servers, all versions of Redisson, topologies, failovers
 	@tools/setup.sh --need rust --need cc --need redis $(JAVA:%=--need %) --want valgrind || \
 		{ echo "make test-all: stopped, see above; if only Java is missing, INTEROP=skip leaves its tests out"; exit 1; }
 	@$(MAKE) --no-print-directory lint-text programs lint-rest doc peers
@@ -329,8 +330,8 @@ models: ## Models of what passes between threads, under loom (ONLY=part of their
 	$(if $(PREEMPTIONS),LOOM_MAX_PREEMPTIONS=$(PREEMPTIONS)) $(CARGO) test $(PACKAGES) --test models -- \
 		--nocapture --test-threads 1 $(ONLY)
 
-simulate: ## HISTORIES simulated histories from FIRST_SEED on, or the one of SEED, told (WORLD=node, cluster or replicas; build of its own; 2 minutes)
-	@HISTORIES=$(HISTORIES) FIRST_SEED=$(FIRST_SEED) SEED=$(SEED) WORLD=$(WORLD) \
+simulate: ## HISTORIES simulated histories from FIRST_SEED on, or the one of SEED (and PROFILE), told (WORLD=node, cluster or replicas; build of its own; 2 minutes)
+	@HISTORIES=$(HISTORIES) FIRST_SEED=$(FIRST_SEED) SEED=$(SEED) WORLD=$(WORLD) PROFILE=$(PROFILE) \
 		$(CARGO) test --profile simulate -p redisson-lock --all-features --test sim -- --nocapture histories_keep_the_rules
 
 simulate-mutants: ## Seeded bugs, each of which the simulator must find (ONLY=part of names, MUTANT_HISTORIES=20000 at most)

@@ -5,14 +5,16 @@ use std::{fmt, sync::LazyLock, time::Duration};
 use bytes::Bytes;
 use tokio::time::Instant;
 
-use super::{Server, Settings, faults::Faults, network::Network, raw::RawConnection, text_of};
+use super::{
+    Refusal, Server, Settings, faults::Faults, network::Network, raw::RawConnection, text_of,
+};
 use crate::{
     client::{LockClient, LockClientBuilder},
     config::Config,
     error::Error,
     redis::{
         Target,
-        connection::{Frame, ServerConfig},
+        connection::Frame,
         endpoint::{Address, Endpoint},
     },
 };
@@ -237,24 +239,22 @@ impl InMemoryRedis {
     /// As [`client`](Self::client).
     #[doc(hidden)]
     pub async fn raw(&self) -> Result<RawConnection, Error> {
-        RawConnection::open(&self.network, &self.server()).await
+        RawConnection::open(&self.network, &ADDRESS).await
     }
 
-    fn server(&self) -> ServerConfig {
-        ServerConfig {
-            transport: std::sync::Arc::new(self.network.clone()),
-            endpoint: Endpoint::Tcp(ADDRESS.clone()),
-            username: None,
-            password: None,
-            database: None,
-            connection_name: None,
-            servers: crate::redis::Servers::new(),
+    /// Lets the server refuse all commands that may need memory, or none.
+    #[doc(hidden)]
+    pub fn set_full(&self, is_full: bool) {
+        let mut state = self.network.state();
+        if let Some(host) = state.servers.get_mut(&ADDRESS) {
+            host.server.settings.refusal = is_full.then_some(Refusal::OutOfMemory);
         }
     }
 
     pub(crate) fn target(&self) -> Target {
         let id = uuid::Builder::from_random_bytes(fastrand::u128(..).to_le_bytes());
-        let mut target = Target::fixed(self.server());
+        let server = self.network.config(Endpoint::Tcp(ADDRESS.clone()));
+        let mut target = Target::fixed(server);
         target.client_id = Some(id.into_uuid());
         target
     }

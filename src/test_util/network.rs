@@ -28,7 +28,7 @@ use super::{
     replication::Replication,
 };
 use crate::redis::{
-    BoxFuture,
+    BoxFuture, Servers,
     connect_error::{ConnectError, ConnectErrorKind},
     connection::{ConnectOptions, Frame, Opened, ServerConfig, Transport},
     endpoint::{Address, Endpoint},
@@ -81,6 +81,19 @@ impl Network {
             opened: 0,
             replication: None,
         })))
+    }
+
+    /// The way to a server, or to any of them, over this network.
+    pub(super) fn config(&self, endpoint: Endpoint) -> ServerConfig {
+        ServerConfig {
+            transport: Arc::new(self.clone()),
+            endpoint,
+            username: None,
+            password: None,
+            database: None,
+            connection_name: None,
+            servers: Servers::new(),
+        }
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, State> {

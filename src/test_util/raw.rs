@@ -9,13 +9,13 @@ use std::{
 use bytes::Bytes;
 use futures_util::Stream;
 
+use super::network::Network;
 use crate::{
     error::Error,
     redis::{
         BoxFuture,
-        connection::{
-            ConnectOptions, Connection, Frame, Opened, Pushed, ServerConfig, Transport, Version,
-        },
+        connection::{ConnectOptions, Connection, Frame, Opened, Pushed, Transport, Version},
+        endpoint::{Address, Endpoint},
     },
 };
 
@@ -30,16 +30,14 @@ pub struct RawConnection {
 }
 
 impl RawConnection {
-    pub(super) async fn open(
-        transport: &dyn Transport,
-        server: &ServerConfig,
-    ) -> Result<Self, Error> {
+    pub(super) async fn open(network: &Network, address: &Address) -> Result<Self, Error> {
+        let server = network.config(Endpoint::Tcp(address.clone()));
         let options = ConnectOptions {
             version: Version::Resp3,
             timeout: TIMEOUT,
             messages: 1,
         };
-        let opened = transport.connect(server, options).await;
+        let opened = network.connect(&server, options).await;
         let Opened {
             connection, ended, ..
         } = opened.map_err(|error| Error::unavailable(error.details))?;

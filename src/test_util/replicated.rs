@@ -12,6 +12,7 @@ use tokio::time::{Instant, sleep};
 use super::{
     faults::Faults,
     network::{Network, State},
+    raw::RawConnection,
     sentinels::{SERVICE, Sentinels},
 };
 use crate::{
@@ -86,6 +87,16 @@ impl Replicated {
             .config(config)
             .build()
             .await
+    }
+
+    /// Opens a connection of another kind of client to the master.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unavailable`] while the master is stopped.
+    pub async fn raw(&self) -> Result<RawConnection, Error> {
+        let master = lock(&self.sentinels).master.clone();
+        RawConnection::open(&self.network, &master).await
     }
 
     fn target(&self) -> Result<Target, Error> {

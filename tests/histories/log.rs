@@ -48,6 +48,8 @@ pub enum Trouble {
     Closed,
     /// Too few replicas have acknowledged the hold.
     TooFewReplicas,
+    /// The server had no memory.
+    NoMemory,
     /// The call exceeded its time limit.
     Hung,
     Other(String),
@@ -63,6 +65,7 @@ impl From<Error> for Trouble {
             Error::WouldDeadlock { .. } => Self::WouldDeadlock,
             Error::Closed => Self::Closed,
             Error::Replication { .. } => Self::TooFewReplicas,
+            Error::Redis { message, .. } if message.contains("OOM ") => Self::NoMemory,
             other => Self::Other(format!("{other:?}")),
         }
     }

@@ -350,7 +350,9 @@ impl Replay {
             Trouble::Closed | Trouble::Lost(LostReason::Closed) if self.closed => {
                 self.tally.closed += 1;
             }
-            Trouble::TooFewReplicas if self.rules.disturbed => self.tally.unanswered += 1,
+            Trouble::TooFewReplicas | Trouble::NoMemory if self.rules.disturbed => {
+                self.tally.unanswered += 1;
+            }
             trouble => return broken(at, format!("failed: {trouble:?}")),
         }
         Ok(())

@@ -34,6 +34,8 @@ pub enum FaultKinds {
     Told,
     /// Connections fall silent and do not end.
     Silences,
+    /// The server has no memory, and connections are good.
+    Memory,
     /// Masters fail one at a time, and replicas with all acknowledged writes take over. Connections suffer all kinds.
     Failovers,
     /// As `Failovers`, and healthy masters are replaced too.
@@ -120,6 +122,14 @@ pub const SILENCES: Profile = Profile {
     watchdog_lease: Duration::from_secs(6),
     disturbed: Some(Duration::from_secs(4)),
     fault_kinds: FaultKinds::Silences,
+    ..CUTS
+};
+
+/// The server has no memory now and then: it refuses some commands, also those of scripts. A refusal takes time, or tasks that are
+/// refused would stop the clock.
+pub const FULL: Profile = Profile {
+    delay: Duration::from_millis(5),
+    fault_kinds: FaultKinds::Memory,
     ..CUTS
 };
 

@@ -50,7 +50,7 @@ fn number(name: &str) -> Option<u64> {
     )
 }
 
-/// Prints the history of `SEED` line by line, or plays `HISTORIES` seeds from `FIRST_SEED` on. `SHRINK=skip` does not shrink a failure.
+/// Prints the history of `SEED` line by line (in the profile `PROFILE`, if it is set), or plays `HISTORIES` seeds from `FIRST_SEED` on. `SHRINK=skip` does not shrink a failure.
 #[test]
 fn histories_keep_the_rules() {
     if let Some(seed) = number("SEED") {
@@ -65,7 +65,13 @@ fn histories_keep_the_rules() {
 }
 
 fn print_history(seed: u64) {
-    let plan = Plan::whole(seed);
+    let plan = match std::env::var("PROFILE") {
+        Ok(profile) if !profile.is_empty() => {
+            let plan = Plan::whole(seed);
+            Plan::named(seed, plan.world, &profile)
+        }
+        _ => Plan::whole(seed),
+    };
     match plan.play(true) {
         Ok(kept) => println!("{}{plan} keeps the rules: {:?}", kept.story, kept.tally),
         Err(_) => panic!("{}", shrink::report(plan)),

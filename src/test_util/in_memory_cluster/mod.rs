@@ -11,6 +11,7 @@ use super::{
     cluster::{HashSlot, Membership, NodeIndex, hash_slot},
     faults::Faults,
     network::Network,
+    raw::RawConnection,
     text_of,
 };
 use crate::{
@@ -19,7 +20,6 @@ use crate::{
     error::Error,
     redis::{
         Target,
-        connection::ServerConfig,
         endpoint::{Address, Endpoint},
     },
 };
@@ -68,20 +68,21 @@ impl Cluster {
     ///
     /// As [`LockClient::connect`].
     pub async fn client_with(&self, config: Config) -> Result<LockClient, Error> {
-        let server = ServerConfig {
-            transport: Arc::new(self.network.clone()),
-            endpoint: Endpoint::unknown(),
-            username: None,
-            password: None,
-            database: None,
-            connection_name: None,
-            servers: crate::redis::Servers::new(),
-        };
+        let server = self.network.config(Endpoint::unknown());
         let mut target = Target::cluster(server, self.addresses.to_vec());
         let id = uuid::Builder::from_random_bytes(fastrand::u128(..).to_le_bytes());
         target.client_id = Some(id.into_uuid());
         let builder = LockClient::builder().target(target).config(config);
         builder.build().await
+    }
+
+    /// Opens a connection of another kind of client to a node.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unavailable`] while the node is stopped.
+    pub async fn raw(&self, node: NodeIndex) -> Result<RawConnection, Error> {
+        RawConnection::open(&self.network, &self.addresses[node]).await
     }
 
     /// The slot of a name.

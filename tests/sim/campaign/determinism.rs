@@ -3,8 +3,9 @@
 use std::{env, fs, ops::RangeInclusive, path::Path, process::Command};
 
 use super::history::Plan;
+use crate::world::servers::Kind;
 
-const SEEDS: RangeInclusive<u64> = 1..=40;
+const SEEDS: RangeInclusive<u64> = 1..=100;
 /// Names the folder in which the other process writes its stories.
 const STORIES: &str = "STORIES";
 
@@ -34,6 +35,13 @@ fn a_seed_gives_the_same_history_again() {
         .env(STORIES, &folder)
         .output();
     assert!(played.expect("the program runs").status.success());
+    let worlds = [Kind::Node, Kind::Cluster, Kind::Replicas];
+    assert!(
+        worlds.iter().all(|world| SEEDS
+            .into_iter()
+            .any(|seed| Plan::whole(seed).world == *world)),
+        "each world has a seed"
+    );
     for seed in SEEDS {
         let file = folder.join(seed.to_string());
         let again = fs::read_to_string(file).expect("the other process wrote a story");

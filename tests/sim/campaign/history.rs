@@ -3,6 +3,7 @@
 use std::{
     any::Any,
     cell::Cell,
+    collections::{BTreeMap, BTreeSet},
     fmt,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
@@ -30,7 +31,7 @@ use crate::{
         actor::{Actor, Clients, PATIENCE, Scene},
         log::{self, HoldId, Log, Side, Spot, What},
         oracle::judge,
-        profiles::{self, CALM, CUTS, FORCED, FREEZES, OUTAGES, Profile, SILENCES, SLOW},
+        profiles::{self, CALM, CUTS, FORCED, FREEZES, FULL, OUTAGES, Profile, SILENCES, SLOW},
         subjects::{self, Subject},
         verdict::{Rules, Tally},
     },
@@ -69,13 +70,14 @@ pub const SUBJECTS: [Subject; 11] = [
 ];
 
 /// The conditions of histories on one node. `forced` is last, because not all kinds can be forced open.
-const PROFILES: [(&str, Profile); 8] = [
+const PROFILES: [(&str, Profile); 9] = [
     ("calm", CALM),
     ("cuts", CUTS),
     ("freezes", FREEZES),
     ("slow", SLOW),
     ("outages", OUTAGES),
     ("silences", SILENCES),
+    ("full", FULL),
     (client_shutdowns::NAME, CLOSINGS),
     ("forced", FORCED),
 ];
@@ -91,6 +93,15 @@ pub struct Plan {
     pub actors: Vec<usize>,
     /// The most episodes of each task.
     pub episodes: u32,
+}
+
+struct Chances {
+    /// Whether a cluster publishes within its shards.
+    is_sharded: bool,
+    /// Whether readers share no hold.
+    shares_no_hold: bool,
+    /// Whether threads of Java join a history that is undisturbed, and not calm.
+    has_java: bool,
 }
 
 /// A history that broke a rule.
@@ -124,11 +135,8 @@ impl Plan {
             Kind::Cluster => cluster_faults::PROFILES.len(),
             Kind::Replicas => replica_faults::PROFILES.len(),
         };
-        let chance = match plan.world {
-            Kind::Node => chance,
-            Kind::Cluster | Kind::Replicas => chance / 8 + chance % 8,
-        };
-        plan.profile = (chance % profiles as u64) as usize;
+        // The world depends on `chance % 8`.
+        plan.profile = ((chance / 8 + chance % 8) % profiles as u64) as usize;
         plan
     }
 
@@ -152,6 +160,12 @@ impl Plan {
         SUBJECTS[(self.seed % SUBJECTS.len() as u64) as usize]
     }
 
+    /// The command that plays and tells it again.
+    pub fn command(&self) -> String {
+        let (seed, world, (profile, _)) = (self.seed, self.world, self.profile());
+        format!("make simulate SEED={seed} WORLD={world} PROFILE={profile}")
+    }
+
     /// The name and the profile.
     pub fn profile(&self) -> (&'static str, Profile) {
         match self.world {
@@ -172,13 +186,24 @@ impl Plan {
         }
     }
 
+    /// What depends on the seed, and neither on the kind of lock, the world nor the profile.
+    fn chances(&self) -> Chances {
+        let mut random = Rng::with_seed(!self.seed);
+        Chances {
+            is_sharded: random.u8(..4) > 0,
+            shares_no_hold: random.u8(..3) == 0,
+            has_java: random.bool(),
+        }
+    }
+
     fn config(&self) -> Config {
         let mut config = self.profile().1.config();
-        if self.world == Kind::Cluster && self.seed.is_multiple_of(4) {
+        let chances = self.chances();
+        if self.world == Kind::Cluster && !chances.is_sharded {
             config.sharded_pubsub = ShardedPubSub::Off;
         }
         // Without a hand-off window, readers share no hold, so the server knows of each.
-        if self.subject().name == "read_write" && self.seed.is_multiple_of(3) {
+        if self.subject().name == "read_write" && chances.shares_no_hold {
             config.local_hand_off = Duration::ZERO;
         }
         config
@@ -239,9 +264,12 @@ fn is_calm(profile: Profile) -> bool {
     profile.disturbed.is_none() && is_near && !profile.forced
 }
 
-/// The dialects of the Java threads. They join calm histories only, because Redisson's locks lose exclusion when connections break.
+/// The dialects of the Java threads. They join undisturbed histories only, because Redisson's locks lose exclusion when connections
+/// break: all that are calm, and half of the remaining ones.
 fn dialects(plan: &Plan) -> &'static [Dialect] {
-    match plan.world == Kind::Node && plan.profile().0 == "calm" {
+    let (name, profile) = plan.profile();
+    let is_undisturbed = profile.disturbed.is_none() && !profile.forced;
+    match is_undisturbed && (name == "calm" || plan.chances().has_java) {
         true => Dialect::of(plan.subject().name),
         false => &[],
     }
@@ -285,18 +313,15 @@ async fn history(plan: &Plan, with_story: bool) -> Result<Kept, Failure> {
         }
     }
     let dialects = dialects(plan);
-    if let World::Node(server) = &server
-        && !dialects.is_empty()
-    {
-        for thread in 0..JAVA_THREADS {
-            let thread = Thread {
-                scene: scene.clone(),
-                random: random.fork(),
-                owner: thread + 1,
-                dialects,
-            };
-            tasks.spawn(thread.run(server.clone()));
-        }
+    for thread in (0..JAVA_THREADS).filter(|_| !dialects.is_empty()) {
+        let thread = Thread {
+            scene: scene.clone(),
+            random: random.fork(),
+            owner: thread + 1,
+            dialects,
+            is_sharded: plan.world == Kind::Cluster && plan.chances().is_sharded,
+        };
+        tasks.spawn(thread.run(server.clone()));
     }
     if let World::Node(server) = &server
         && scene.subject.fair
@@ -544,4 +569,33 @@ async fn holds_of_a_second_replaced_master_may_be_lost_for_a_lease() {
     sleep(lease / 2).await;
     let rule = enters(2).expect("the lease of the second master's holds is over");
     assert!(rule.starts_with("the server has 0 holds of"), "{rule}");
+}
+
+/// Campaigns of mixed worlds leave no conditions out: a choice that depends on another one of the same seed would.
+#[test]
+fn each_kind_meets_all_conditions() {
+    let mut seen: BTreeMap<String, [BTreeSet<bool>; 3]> = BTreeMap::new();
+    for seed in 1..=60_000 {
+        let plan = Plan::whole(seed);
+        let Chances {
+            is_sharded,
+            shares_no_hold,
+            has_java,
+        } = plan.chances();
+        let sets = seen.entry(plan.conditions()).or_default();
+        for (set, value) in sets.iter_mut().zip([is_sharded, shares_no_hold, has_java]) {
+            set.insert(value);
+        }
+    }
+    let of_worlds =
+        PROFILES.len() + cluster_faults::PROFILES.len() + replica_faults::PROFILES.len();
+    let cannot_be_forced = SUBJECTS.iter().filter(|kind| kind.group || !kind.exact);
+    let all = SUBJECTS.len() * of_worlds - cannot_be_forced.count();
+    assert_eq!(seen.len(), all);
+    for (conditions, sets) in seen {
+        assert!(
+            sets.iter().all(|set| set.len() == 2),
+            "{conditions}: {sets:?}"
+        );
+    }
 }

@@ -250,8 +250,9 @@ fn histories_that_once_broke_a_rule_keep_it() {
         let plan = Plan::named(*seed, *world, profile);
         if let Err(failure) = plan.play(false) {
             panic!(
-                "seed {seed} breaks a rule: {}\nIt once showed: {defect}",
-                failure.rule
+                "seed {seed} breaks a rule: {}\nIt once showed: {defect}\n{}",
+                failure.rule,
+                plan.command()
             );
         }
     }

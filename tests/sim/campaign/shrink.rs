@@ -18,7 +18,7 @@ pub fn report(plan: Plan) -> String {
     let most = number("LINES").unwrap_or(LINES) as usize;
     let shown = &lines[lines.len().saturating_sub(most)..];
     format!(
-        "{}\n{small}, tasks {:?}, {} episodes each, breaks a rule: {}\nmake simulate SEED={} WORLD={}",
+        "{}\n{small}, tasks {:?}, {} episodes each, breaks a rule: {}\n{}",
         shown.join("\n"),
         small.actors,
         match small.episodes {
@@ -26,8 +26,7 @@ pub fn report(plan: Plan) -> String {
             episodes => episodes.to_string(),
         },
         failure.rule,
-        small.seed,
-        small.world
+        small.command()
     )
 }
 

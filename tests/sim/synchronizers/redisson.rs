@@ -10,7 +10,7 @@ use redisson_lock::test_util::InMemoryRedis;
 use tokio::time::Instant;
 
 use super::histories::{Openings, Out, work};
-use crate::world::redisson_connections::Connections;
+use crate::world::{redisson_connections::Connections, servers::World};
 
 /// A wait that only a message ends.
 const WITHOUT_END: Duration = Duration::from_secs(1_000_000);
@@ -98,7 +98,7 @@ pub struct Thread {
 impl Thread {
     pub async fn new(server: &InMemoryRedis, random: Rng) -> Self {
         Self {
-            connections: Connections::open(server).await,
+            connections: Connections::open(&World::Node(server.clone()), "", false).await,
             random,
             ids: 0,
         }

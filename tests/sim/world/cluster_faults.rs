@@ -21,6 +21,8 @@ pub enum ClusterFault {
     Moves,
     /// Nodes are unreachable for a while.
     Stops,
+    /// Nodes keep their connections, and answer nothing for a while.
+    Hangs,
     /// A slot has no owner for a while, so the cluster serves no slot.
     Disowns,
     /// Nodes die, and replicas take over their slots with all keys.
@@ -52,11 +54,12 @@ const DEATHS: Profile = Profile {
 };
 
 /// The conditions of histories on a cluster. The last two also disturb connections.
-pub const PROFILES: [(&str, Profile, ClusterFault); 9] = [
+pub const PROFILES: [(&str, Profile, ClusterFault); 10] = [
     ("calm", CALM, ClusterFault::None),
     (client_shutdowns::NAME, CLOSINGS, ClusterFault::None),
     ("moves", MOVES, ClusterFault::Moves),
     ("stops", STOPS, ClusterFault::Stops),
+    ("hangs", STOPS, ClusterFault::Hangs),
     ("disowned", STOPS, ClusterFault::Disowns),
     ("deaths", STOPS, ClusterFault::TakesOver),
     ("losses", DEATHS, ClusterFault::TakesOverEmpty),
@@ -86,6 +89,7 @@ impl ClusterFaults {
                 ClusterFault::None => return,
                 ClusterFault::Moves => self.moves_a_slot(longest).await,
                 ClusterFault::Stops => self.stops_a_node(longest).await,
+                ClusterFault::Hangs => self.hangs_a_node(longest).await,
                 ClusterFault::Disowns => self.disowns_a_slot(longest).await,
                 ClusterFault::TakesOver => self.kills_a_node(longest, true).await,
                 ClusterFault::TakesOverEmpty => self.kills_a_node(longest, false).await,
@@ -151,6 +155,14 @@ impl ClusterFaults {
         self.pause(longest).await;
         self.cluster.start(node);
         self.log(format!("node {node} is started"));
+    }
+
+    async fn hangs_a_node(&mut self, longest: Duration) {
+        let node = self.random.usize(..self.cluster.nodes());
+        let time = longest.mul_f64(self.random.f64());
+        self.cluster.hang(node, time);
+        self.log(format!("node {node} hangs for {time:?}"));
+        sleep(time).await;
     }
 
     async fn disowns_a_slot(&mut self, longest: Duration) {

@@ -128,6 +128,7 @@ impl RandomFaults {
 
     fn heal(&self, server: &World) {
         server.start();
+        server.set_full(false);
         let mut state = self.state();
         state.refusal = None;
         for group in &mut state.groups {
@@ -146,6 +147,14 @@ impl RandomFaults {
             drop(state);
             let profile = &self.scene.profile;
             let line = replica_faults::disturb(replicas, profile, lasting, &mut random);
+            return self.scene.log.fault(line);
+        }
+        if self.scene.profile.fault_kinds == profiles::FaultKinds::Memory {
+            let is_full = state.one_in(4);
+            drop(state);
+            server.set_full(is_full);
+            let memory = if is_full { "no memory" } else { "memory" };
+            let line = format!("the server has {memory} for {lasting:?}");
             return self.scene.log.fault(line);
         }
         let at = state.random.usize(..GROUPS as usize);

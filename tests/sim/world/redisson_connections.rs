@@ -1,17 +1,18 @@
 //! The connections of a client that behaves like Redisson. The network never disturbs them.
 
 use futures_util::StreamExt;
-use redisson_lock::test_util::{
-    InMemoryRedis,
-    simulation::{Frame, Pushed, RawConnection},
-};
+use redisson_lock::test_util::simulation::{Frame, Pushed, RawConnection};
 use tokio::{
     sync::mpsc,
     time::{Instant, timeout_at},
 };
 
-/// One connection for scripts, and one for messages.
+use super::servers::World;
+
+/// One connection for scripts, and one for messages, both to the master that has a lock.
 pub struct Connections {
+    /// Whether messages are published within a shard of the cluster.
+    is_sharded: bool,
     scripts: RawConnection,
     messages: RawConnection,
     /// The numbers in the received messages. Redisson's listeners take nothing else.
@@ -19,9 +20,9 @@ pub struct Connections {
 }
 
 impl Connections {
-    pub async fn open(server: &InMemoryRedis) -> Self {
-        let scripts = server.raw().await.expect("the server is up");
-        let messages = server.raw().await.expect("the server is up");
+    pub async fn open(world: &World, name: &str, is_sharded: bool) -> Self {
+        let scripts = world.raw(name).await.expect("the server is up");
+        let messages = world.raw(name).await.expect("the server is up");
         let mut pushed = messages.messages();
         let (receive, received) = mpsc::unbounded_channel();
         tokio::spawn(async move {
@@ -32,6 +33,7 @@ impl Connections {
             }
         });
         Self {
+            is_sharded,
             scripts,
             messages,
             received,
@@ -40,7 +42,11 @@ impl Connections {
 
     /// Runs a script that answers a number. `words` are the number of keys, the keys and the arguments.
     pub async fn number(&self, script: &str, words: &[&str]) -> i64 {
-        let words = [&[script], words].concat();
+        let script = match self.is_sharded {
+            true => script.replace("'PUBLISH'", "'SPUBLISH'"),
+            false => script.to_owned(),
+        };
+        let words = [&[&*script], words].concat();
         match self.scripts.send("EVAL", &words).await {
             Ok(Frame::Number(number)) => number,
             other => panic!("a script of Redisson answered {other:?}"),
@@ -49,13 +55,23 @@ impl Connections {
 
     /// Subscribes, and forgets earlier messages.
     pub async fn subscribe(&mut self, channel: &str) {
-        let subscribed = self.messages.send("SUBSCRIBE", &[channel]).await;
+        let command = if self.is_sharded {
+            "SSUBSCRIBE"
+        } else {
+            "SUBSCRIBE"
+        };
+        let subscribed = self.messages.send(command, &[channel]).await;
         subscribed.expect("the connection is never disturbed");
         while self.received.try_recv().is_ok() {}
     }
 
     pub async fn unsubscribe(&self, channel: &str) {
-        let ended = self.messages.send("UNSUBSCRIBE", &[channel]).await;
+        let command = if self.is_sharded {
+            "SUNSUBSCRIBE"
+        } else {
+            "UNSUBSCRIBE"
+        };
+        let ended = self.messages.send(command, &[channel]).await;
         ended.expect("the connection is never disturbed");
     }
 

@@ -4,10 +4,10 @@
 use std::{sync::Arc, time::Duration};
 
 use fastrand::Rng;
-use redisson_lock::{Released, test_util::InMemoryRedis};
+use redisson_lock::Released;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::redisson_connections::Connections;
+use super::{redisson_connections::Connections, servers::World};
 use crate::played::{
     actor::{PATIENCE, Scene},
     log::{Side, Spot, Trouble, What},
@@ -261,12 +261,17 @@ pub struct Thread {
     /// The thread id.
     pub owner: u64,
     pub dialects: &'static [Dialect],
+    /// Whether messages are published within a shard of the cluster.
+    pub is_sharded: bool,
 }
 
 impl Thread {
     /// Locks and unlocks until the history is over.
-    pub async fn run(mut self, server: InMemoryRedis) {
-        let mut connections = Connections::open(&server).await;
+    pub async fn run(mut self, world: World) {
+        let mut connections = Vec::new();
+        for name in &self.scene.names {
+            connections.push(Connections::open(&world, name, self.is_sharded).await);
+        }
         while !self.scene.is_over() {
             let name = self.random.usize(..self.scene.names.len());
             let which = self.random.usize(..self.dialects.len());
@@ -285,12 +290,13 @@ impl Thread {
                 },
             );
             let key = self.scene.names[name].clone();
-            let taken = timeout(PATIENCE, self.lock(dialect, &key, &mut connections)).await;
+            let connections = &mut connections[name];
+            let taken = timeout(PATIENCE, self.lock(dialect, &key, connections)).await;
             if taken.is_err() {
                 self.scene.log.note(spot, What::Failed(Trouble::Hung));
                 break;
             }
-            self.stay(spot, dialect, &key, &connections).await;
+            self.stay(spot, dialect, &key, connections).await;
             let pause = STAY.mul_f64(self.random.f64());
             sleep(pause).await;
         }

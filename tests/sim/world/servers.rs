@@ -7,7 +7,7 @@ use redisson_lock::{
     Config, Error, LockClient,
     test_util::{
         InMemoryRedis,
-        simulation::{Cluster, Faults, Replicated},
+        simulation::{Cluster, Faults, RawConnection, Replicated},
     },
 };
 
@@ -84,6 +84,18 @@ impl World {
         }
     }
 
+    /// Opens a connection of another kind of client to the master that has this lock.
+    pub async fn raw(&self, name: &str) -> Result<RawConnection, Error> {
+        match self {
+            Self::Node(server) => server.raw().await,
+            Self::Cluster(cluster) => {
+                let owner = cluster.owner(Cluster::slot_of(name));
+                cluster.raw(owner.expect("each slot has an owner")).await
+            }
+            Self::Replicas(replicated) => replicated.raw().await,
+        }
+    }
+
     pub fn keys(&self) -> Vec<String> {
         match self {
             Self::Node(server) => server.keys(),
@@ -130,6 +142,13 @@ impl World {
             Self::Node(server) => server.holders(name),
             Self::Cluster(cluster) => cluster.holders(name),
             Self::Replicas(replicated) => replicated.holders(name),
+        }
+    }
+
+    /// Lets a single node refuse all commands that may need memory, or none.
+    pub fn set_full(&self, is_full: bool) {
+        if let Self::Node(server) = self {
+            server.set_full(is_full);
         }
     }
 
