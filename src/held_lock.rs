@@ -28,7 +28,7 @@ pub struct ShutdownReport {
     pub unreleased: Vec<Unreleased>,
 }
 
-/// Holds of one owner on one lock that end only with their lease.
+/// Holds of one owner on one lock that end only with their lease. Readers that share a hold on the server are listed one by one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Unreleased {

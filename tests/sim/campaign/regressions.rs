@@ -237,6 +237,12 @@ const OF_THE_CHECKER: &[Regression] = &[
         "a slot moved and its new node died, and no connection told a waiter that its entry was lost",
     ),
     (
+        24_560_538,
+        Kind::Node,
+        "closings",
+        "a shutdown lists each of the readers that share a field of the server",
+    ),
+    (
         21_263_244,
         Kind::Cluster,
         "closings",
