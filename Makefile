@@ -127,7 +127,8 @@ test: ## What every change must pass, in minutes: lints, docs, and a test of eve
 	done; exit $$passed
 	@echo
 	@tools/run-tests.sh --left-out
-	@echo "left out: other servers, topologies and failovers, the library without features, instruction counts (make test-all runs them)"
+	@echo "left out: other servers, topologies and failovers, further versions of Redisson, the contract without hand-offs in memory," \
+		"the library without features, instruction counts (make test-all runs them)"
 	@$(if $(JAVA),,echo "left out: INTEROP=skip: every test against Java")
 	@$(if $(WITH_VALKEY),,echo "left out: VALKEY=skip: every test on Valkey")
 	@echo "make test: passed"
@@ -175,6 +176,7 @@ test-all: ## `make test` in full, on more servers, all versions of Redisson, top
 	@echo
 	@tools/run-tests.sh --left-out
 	@$(if $(JAVA),,echo "left out: INTEROP=skip: every test against Java")
+	@echo "left out: Valkey 8.0 (make valkey), long runs and fuzzing (make soak), campaigns (make simulate, make simulate-mutants)"
 	@echo "make test-all: passed"
 
 lint: lint-text ## Formatting, references and links of pages, seeded bugs that apply, and clippy, warnings denied

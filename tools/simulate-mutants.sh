@@ -91,8 +91,11 @@ test_units() {
   (cd "$tree" && timeout -k 5 "$seconds" "$units") >"$here/play.log" 2>&1
 }
 
+# Prints the first failed test of the last run, which ended with the exit status $1.
 failed_test() {
-  sed -n 's/^test \(.*\) \.\.\. FAILED$/\1/p' "$here/play.log" | head -1
+  local name
+  name=$(sed -n 's/^test \(.*\) \.\.\. FAILED$/\1/p' "$here/play.log" | head -1)
+  echo "${name:-without a name: exit status $1}"
 }
 
 # Prints the result of the last run of histories, which ended with the exit status $2.
@@ -152,12 +155,12 @@ for patch in "$source"/tests/sim/mutants/*.patch; do
     failed=1
   elif play "$program" 1 "$first"; status=$?; [[ $status -ne 0 ]]; then
     verdict "$name" "$status"
-  elif ! test_singly "$program"; then
-    row "$name" found - - "test $(failed_test)"
+  elif test_singly "$program"; status=$?; [[ $status -ne 0 ]]; then
+    row "$name" found - - "test $(failed_test "$status")"
   elif [[ $most -gt $first ]] && { play "$program" "$((first + 1))" "$most"; status=$?; [[ $status -ne 0 ]]; }; then
     verdict "$name" "$status"
-  elif [[ -z $script ]] && ! test_units; then
-    row "$name" found - - "unit test $(failed_test)"
+  elif [[ -z $script ]] && { test_units; status=$?; [[ $status -ne 0 ]]; }; then
+    row "$name" found - - "unit test $(failed_test "$status")"
   else
     row "$name" SURVIVED - "$most" "$(head -1 "$patch")"
     failed=1

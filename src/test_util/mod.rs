@@ -75,7 +75,7 @@ pub(crate) struct Delivery {
 /// A state in which the server returns errors.
 #[allow(
     dead_code,
-    reason = "worlds of several servers, tests of the server alone and the differential test set one or the other"
+    reason = "worlds of several servers, tests of the server alone and simulated faults set one or the other"
 )]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refusal {
