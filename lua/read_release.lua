@@ -19,6 +19,10 @@ local function operation(k, owner, holds, lease, channel, base)
     return ABSENT, 0
   end
 
+  if ARRIVING then
+    -- A marker that arrives after this operation would replace the one that it sets, or that the owner's next hold sets.
+    longest_of(base, owner, 1, held)
+  end
   local remaining = call('PTTL', lock)
   local others = longest_of_others(lock, base, owner, remaining)
   if holds == 0 and not writes and others <= 0 then

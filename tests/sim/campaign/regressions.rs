@@ -188,6 +188,13 @@ const OF_THE_CRATE: &[Regression] = &[
         "closings",
         "an inner hold began a tenure of its own beside a lost outer one, and the server counted both",
     ),
+    (
+        24_636_812,
+        Kind::Cluster,
+        "outages",
+        "a marker of a read hold arrived with its slot after the release of an inner hold, and replaced a newer one",
+    ),
+    (24_720_412, Kind::Cluster, "outages", "the same as 24636812"),
 ];
 
 /// Mistakes of the checker: it refused a history that kept the rules.

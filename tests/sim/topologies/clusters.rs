@@ -256,6 +256,34 @@ async fn outdated_redirection_does_not_grant_a_held_lock() {
     assert!(granted.is_none(), "the lock has a holder");
 }
 
+/// A slot moves key by key. A marker of a read hold that arrives after the release of an inner hold would replace the one that the
+/// release has set.
+#[tokio::test(start_paused = true)]
+async fn released_read_hold_leaves_the_lease_that_the_outer_one_relies_upon() {
+    let cluster = Cluster::new(3);
+    let client = client(&cluster).await;
+    let lock = client.read_write_lock("a").read().with_lease(LEASE);
+    let outer = lock.lock().await.unwrap();
+    sleep(LEASE / 2).await;
+    let inner = lock.lock().await.unwrap();
+    let slot = Cluster::slot_of("a");
+    let from = cluster.owner(slot).unwrap();
+    let moving = cluster.begin_move(slot, (from + 1) % 3).unwrap();
+    // The hash.
+    assert!(cluster.move_key(moving));
+    let released = tokio::spawn(inner.unlock());
+    sleep(Duration::from_secs(1)).await;
+    cluster.end_move(moving);
+    hear_all(&cluster);
+    released.await.unwrap().unwrap();
+    let keys = cluster.keys();
+    let marker = keys.iter().find(|key| key.ends_with("rwlock_timeout:1"));
+    let kept = cluster.remaining_lease(marker.expect("the outer hold has a marker"));
+    let relied = outer.valid_until() - Instant::now().into_std();
+    assert!(relied > LEASE / 2, "the release extends the outer hold");
+    assert!(kept >= Some(relied), "{kept:?} is left, of {relied:?}");
+}
+
 /// The target of a moving slot dies: each hold that it has costs its batch an attempt to connect. The holds at the other node
 /// must not wait for these attempts one after the other.
 #[tokio::test(start_paused = true)]
