@@ -168,6 +168,10 @@ impl fmt::Display for Event {
         let at = self.at.as_micros() as f64 / 1e3;
         match &self.what {
             What::Fault(fault) => write!(f, "{at:>10.3} ms  {fault}"),
+            what if owner < 4 => write!(
+                f,
+                "{at:>10.3} ms  Java thread {owner} on {names:b} {side:?}: {what:?}"
+            ),
             // The lowest two bits of an owner's number show its origin, and bit 62 is always set: the story leaves them out.
             what => write!(
                 f,

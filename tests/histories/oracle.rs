@@ -108,6 +108,11 @@ impl Replay {
                 book.pending += 1;
                 return match trouble {
                     Trouble::Lost(_) if too_late => Ok(()),
+                    // A server without memory renews and releases all the same.
+                    Trouble::NoMemory if self.rules.disturbed => {
+                        self.tally.unanswered += 1;
+                        Ok(())
+                    }
                     trouble => self.failed(at, trouble, limited),
                 };
             }
@@ -350,9 +355,7 @@ impl Replay {
             Trouble::Closed | Trouble::Lost(LostReason::Closed) if self.closed => {
                 self.tally.closed += 1;
             }
-            Trouble::TooFewReplicas | Trouble::NoMemory if self.rules.disturbed => {
-                self.tally.unanswered += 1;
-            }
+            Trouble::TooFewReplicas if self.rules.disturbed => self.tally.unanswered += 1,
             trouble => return broken(at, format!("failed: {trouble:?}")),
         }
         Ok(())

@@ -125,12 +125,13 @@ pub const SILENCES: Profile = Profile {
     ..CUTS
 };
 
-/// The server has no memory now and then: it refuses some commands, also those of scripts. A refusal takes time, or tasks that are
-/// refused would stop the clock.
+/// Now and then the server refuses commands that may need memory, for longer than a lease. Each command takes time: at no cost, refused
+/// tasks would try again without end.
 pub const FULL: Profile = Profile {
     delay: Duration::from_millis(5),
+    max_poll_interval: LONG,
     fault_kinds: FaultKinds::Memory,
-    ..CUTS
+    ..FREEZES
 };
 
 impl Profile {

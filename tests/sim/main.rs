@@ -56,6 +56,8 @@ fn histories_keep_the_rules() {
     if let Some(seed) = number("SEED") {
         return print_history(seed);
     }
+    let profile = std::env::var("PROFILE").unwrap_or_default();
+    assert!(profile.is_empty(), "PROFILE needs a SEED");
     let campaign = Campaign {
         first: number("FIRST_SEED").unwrap_or(1),
         histories: number("HISTORIES").unwrap_or(600),

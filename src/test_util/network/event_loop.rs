@@ -192,7 +192,10 @@ impl State {
             Delivering::Missed => (Pushed::Missed, Duration::ZERO),
             Delivering::Never => return,
         };
-        pipe.arrive(now + delay, Arrival::Message(pushed));
+        // A server that hangs passes no message of another node on.
+        let paused = self.servers.get(address).and_then(|host| host.paused_until);
+        let sent = paused.map_or(now, |until| until.max(now));
+        pipe.arrive(sent + delay, Arrival::Message(pushed));
         pipe.wake();
     }
 

@@ -98,7 +98,9 @@ impl Campaign {
                         let (number, plan) = (seed - self.first + 1, Plan::whole(*seed));
                         // `println!` would write into libtest's buffer, which is lost with the process.
                         let mut out = io::stdout();
-                        let _ = writeln!(out, "\nBROKEN\t{seed}\t{number}\t{plan}: no end");
+                        let command = plan.command();
+                        let _ =
+                            writeln!(out, "\n{command}\nBROKEN\t{seed}\t{number}\t{plan}: no end");
                         std::process::exit(1);
                     }
                 }
@@ -117,7 +119,7 @@ impl Campaign {
         if let Some((index, plan, rule)) = broken {
             let report = match self.shrinks {
                 true => shrink::report(plan.clone()),
-                false => format!("{plan}: {rule}"),
+                false => format!("{plan}: {rule}\n{}", plan.command()),
             };
             // Parsed by tools/simulate-mutants.sh: the seed, the number of histories played, and the rule.
             let rule = rule.lines().next().unwrap_or_default();

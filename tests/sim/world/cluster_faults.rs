@@ -45,6 +45,13 @@ const STOPS: Profile = Profile {
     ..MOVES
 };
 
+/// Nodes hang for longer than a call waits for an answer, and than a lease lasts.
+const HANGS: Profile = Profile {
+    watchdog_lease: Duration::from_secs(3),
+    disturbed: Some(Duration::from_secs(5)),
+    ..STOPS
+};
+
 /// Leases are short, so that a history can outwait them. A new node may die with the queue before a client learns that the slot moved.
 /// No connection shows the client's waiters that loss, so they need polls.
 const DEATHS: Profile = Profile {
@@ -59,7 +66,7 @@ pub const PROFILES: [(&str, Profile, ClusterFault); 10] = [
     (client_shutdowns::NAME, CLOSINGS, ClusterFault::None),
     ("moves", MOVES, ClusterFault::Moves),
     ("stops", STOPS, ClusterFault::Stops),
-    ("hangs", STOPS, ClusterFault::Hangs),
+    ("hangs", HANGS, ClusterFault::Hangs),
     ("disowned", STOPS, ClusterFault::Disowns),
     ("deaths", STOPS, ClusterFault::TakesOver),
     ("losses", DEATHS, ClusterFault::TakesOverEmpty),

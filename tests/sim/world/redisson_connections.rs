@@ -1,4 +1,5 @@
-//! The connections of a client that behaves like Redisson. The network never disturbs them.
+//! The connections of a client that behaves like Redisson. Only undisturbed histories have them:
+//! commands and messages are delayed, and none is lost.
 
 use futures_util::StreamExt;
 use redisson_lock::test_util::simulation::{Frame, Pushed, RawConnection};

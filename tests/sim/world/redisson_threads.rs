@@ -1,5 +1,5 @@
 //! A client that behaves like Redisson: the effects of its scripts, its messages and its wake-ups, by docs/protocol.md. Its holds
-//! are short, so it renews nothing.
+//! are short, so it renews nothing. Unlike Redisson, it waits for no replicas, and each thread has its own subscription.
 
 use std::{sync::Arc, time::Duration};
 
