@@ -254,15 +254,21 @@ impl Log {
         hold
     }
 
-    /// Records a hold of a client without guards, which relies on it for the server's lease.
-    pub fn enters_without_guard(&self, spot: Spot, lease: Duration, token: Option<i64>) -> HoldId {
+    /// Records a hold of a client without guards, which relies on it until `until`.
+    pub fn enters_without_guard(
+        &self,
+        spot: Spot,
+        lease: Duration,
+        until: Instant,
+        token: Option<i64>,
+    ) -> HoldId {
         let hold = HoldId(self.holds.fetch_add(1, Relaxed));
         self.look(spot, |log| {
             Some(What::Enters {
                 hold,
                 lease,
                 valid: true,
-                until: log.start.elapsed(),
+                until: log.time_of(until.into_std()),
                 token,
             })
         });

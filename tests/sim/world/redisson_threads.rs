@@ -15,6 +15,8 @@ use crate::played::{
 
 /// Redisson's default lease.
 const LEASE: Duration = Duration::from_secs(30);
+/// How long a holder relies on its lease. The rules leave some of it for clocks that differ.
+const RELIED: Duration = Duration::from_millis(29_900);
 /// The longest time with the lock.
 const STAY: Duration = Duration::from_millis(5);
 
@@ -292,17 +294,25 @@ impl Thread {
             let key = self.scene.names[name].clone();
             let connections = &mut connections[name];
             let taken = timeout(PATIENCE, self.lock(dialect, &key, connections)).await;
-            if taken.is_err() {
+            let Ok(asked) = taken else {
                 self.scene.log.note(spot, What::Failed(Trouble::Hung));
                 break;
-            }
-            self.stay(spot, dialect, &key, connections).await;
+            };
+            self.stay(spot, dialect, &key, connections, asked).await;
             let pause = STAY.mul_f64(self.random.f64());
             sleep(pause).await;
         }
     }
 
-    async fn stay(&mut self, spot: Spot, dialect: &Dialect, key: &str, connections: &Connections) {
+    /// Holds the lock that was granted to an attempt of the time `asked`, and releases it.
+    async fn stay(
+        &mut self,
+        spot: Spot,
+        dialect: &Dialect,
+        key: &str,
+        connections: &Connections,
+        asked: Instant,
+    ) {
         let token = match dialect.is_fenced {
             true => Some(
                 connections
@@ -314,7 +324,8 @@ impl Thread {
             ),
             false => None,
         };
-        let hold = self.scene.log.enters_without_guard(spot, LEASE, token);
+        let log = &self.scene.log;
+        let hold = log.enters_without_guard(spot, LEASE, asked + RELIED, token);
         sleep(STAY.mul_f64(self.random.f64())).await;
         self.scene.log.note(spot, What::Ends { hold });
         let how = self.unlock(dialect, key, connections).await;
@@ -369,22 +380,28 @@ impl Thread {
     }
 
     /// Acquires like Redisson: sends an attempt, subscribes, and sends another at once, after each message, and at the end of the lease.
-    async fn lock(&self, dialect: &Dialect, key: &str, connections: &mut Connections) {
+    /// Returns the time of the granted attempt.
+    async fn lock(&self, dialect: &Dialect, key: &str, connections: &mut Connections) -> Instant {
+        let asked = Instant::now();
         if self.try_lock(dialect, key, connections).await.is_none() {
-            return;
+            return asked;
         }
         let channel = match dialect.is_fair {
             true => format!("{}:{}", channel(dialect, key), self.field()),
             false => channel(dialect, key),
         };
         connections.subscribe(&channel).await;
-        while let Some(remaining) = self.try_lock(dialect, key, connections).await {
+        loop {
+            let asked = Instant::now();
+            let Some(remaining) = self.try_lock(dialect, key, connections).await else {
+                connections.unsubscribe(&channel).await;
+                return asked;
+            };
             // In memory an answer takes no time, so a wait of 0 ms would ask without end.
             let until = Instant::now() + remaining.max(Duration::from_millis(1));
             let is_unlock = |number| matches!(number, 0 | 1);
             connections.next_message(until, is_unlock).await;
         }
-        connections.unsubscribe(&channel).await;
     }
 
     async fn unlock(
