@@ -239,7 +239,7 @@ valkey: programs ## Integration tests, but the long ones of faults, on Valkey 8 
 
 # On every server but redis-server the long tests of faults are left out: they are about the client. Redis 6.0 has
 # neither the rights nor the commands that the other tests use; what the test bed cannot ask it for is left out.
-servers: programs ## Integration tests, but the long ones of faults, on Redis 6.0, 7.0, 8.0 and Valkey 8.1 (fetched)
+servers: programs $(JAVA:%=peers) ## Integration tests, but the long ones of faults, and Java, on Redis 6.0, 7.0, 8.0 and Valkey 8.1 (fetched)
 	@for server in $(SERVERS); do \
 		program=$$(tools/get-server.sh $$server) || exit 1; \
 		case $$server in \
@@ -247,6 +247,8 @@ servers: programs ## Integration tests, but the long ones of faults, on Redis 6.
 		*) set -- --note "they concern the client" it "on $$server" --skip hazards:: --skip histories:: ;; \
 		esac; \
 		REDIS_SERVER="$$program" tools/run-tests.sh "$$@" || exit 1; \
+		$(if $(JAVA),REDIS_SERVER="$$program" tools/run-tests.sh --note "they run on redis-server" interop "beside Java, on $$server" \
+			redisson_4_7_0 older_redisson --skip a_cluster_behind_a_nat || exit 1;) \
 	done
 
 interop: peers programs ## Conformance tests with a running Java Redisson

@@ -115,10 +115,14 @@ impl Ground {
     pub async fn listeners_by_kind(&self, prefix: &str) -> [u64; 2] {
         let pattern = format!("{prefix}*");
         let mut listeners = [0, 0];
+        let kinds = [("CHANNELS", "NUMSUB"), ("SHARDCHANNELS", "SHARDNUMSUB")];
+        // Redis before 7 knows no sharded channels. A single server is not asked for them.
+        let known = match self {
+            Self::Clustered(_) => 2,
+            _ => 1,
+        };
         for server in self.all() {
-            let classic = ("CHANNELS", "NUMSUB");
-            let sharded = ("SHARDCHANNELS", "SHARDNUMSUB");
-            for ((list, count), sum) in [classic, sharded].into_iter().zip(&mut listeners) {
+            for ((list, count), sum) in kinds[..known].iter().zip(&mut listeners) {
                 let channels: Vec<String> = server.command(&["PUBSUB", list, &pattern]).await;
                 let channels = channels.iter().map(String::as_str);
                 let question: Vec<&str> = ["PUBSUB", count].into_iter().chain(channels).collect();
