@@ -125,7 +125,7 @@ pub const SILENCES: Profile = Profile {
     ..CUTS
 };
 
-/// Now and then the server refuses commands that may need memory, for longer than a lease. Each command takes time: at no cost, refused
+/// Now and then the server refuses commands that may need memory, for up to two leases. Each command takes time: at no cost, refused
 /// tasks would try again without end.
 pub const FULL: Profile = Profile {
     delay: Duration::from_millis(5),

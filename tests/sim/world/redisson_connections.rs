@@ -41,12 +41,16 @@ impl Connections {
         }
     }
 
+    fn either(&self, classic: &'static str, sharded: &'static str) -> &'static str {
+        match self.is_sharded {
+            true => sharded,
+            false => classic,
+        }
+    }
+
     /// Runs a script that answers a number. `words` are the number of keys, the keys and the arguments.
     pub async fn number(&self, script: &str, words: &[&str]) -> i64 {
-        let script = match self.is_sharded {
-            true => script.replace("'PUBLISH'", "'SPUBLISH'"),
-            false => script.to_owned(),
-        };
+        let script = script.replace("'PUBLISH'", self.either("'PUBLISH'", "'SPUBLISH'"));
         let words = [&[&*script], words].concat();
         match self.scripts.send("EVAL", &words).await {
             Ok(Frame::Number(number)) => number,
@@ -56,22 +60,14 @@ impl Connections {
 
     /// Subscribes, and forgets earlier messages.
     pub async fn subscribe(&mut self, channel: &str) {
-        let command = if self.is_sharded {
-            "SSUBSCRIBE"
-        } else {
-            "SUBSCRIBE"
-        };
+        let command = self.either("SUBSCRIBE", "SSUBSCRIBE");
         let subscribed = self.messages.send(command, &[channel]).await;
         subscribed.expect("the connection is never disturbed");
         while self.received.try_recv().is_ok() {}
     }
 
     pub async fn unsubscribe(&self, channel: &str) {
-        let command = if self.is_sharded {
-            "SUNSUBSCRIBE"
-        } else {
-            "UNSUBSCRIBE"
-        };
+        let command = self.either("UNSUBSCRIBE", "SUNSUBSCRIBE");
         let ended = self.messages.send(command, &[channel]).await;
         ended.expect("the connection is never disturbed");
     }
