@@ -574,12 +574,14 @@ impl Engine {
 
     /// Shuts the client down: see [`LockClient::shutdown`](crate::LockClient::shutdown).
     pub(crate) async fn shutdown(&self) -> ShutdownReport {
+        let began = Instant::now().into_std();
         self.close();
         self.jobs.finish();
         self.ended.cancelled().await;
         let mut unreleased = std::mem::take(&mut *lock(&self.unreleased));
-        // A hold whose lease has ended needs no release.
-        unreleased.retain(|hold| hold.until > Instant::now().into_std());
+        // A hold that had ended before needs no release. One that has ended since may be on the
+        // server for longer: nothing gives it back.
+        unreleased.retain(|hold| hold.until > began);
         ShutdownReport { unreleased }
     }
 
@@ -604,9 +606,10 @@ impl Engine {
     /// Records the holds of each owner of `tenure` that stay on the server until its lease ends.
     fn record_unreleased(&self, tenure: &Tenure, owners: impl IntoIterator<Item = (Owner, u32)>) {
         let mut unreleased = lock(&self.unreleased);
-        // The report omits holds whose leases have ended.
-        let now = Instant::now().into_std();
-        unreleased.retain(|old| old.until > now);
+        if unreleased.len() >= MOST_REPORTED {
+            let now = Instant::now().into_std();
+            unreleased.retain(|old| old.until > now);
+        }
         let left = owners.into_iter().map(|(owner, holds)| Unreleased {
             name: tenure.spec.name.clone(),
             owner: OwnerId::new(self.id, owner),

@@ -195,6 +195,12 @@ const OF_THE_CRATE: &[Regression] = &[
         "a marker of a read hold arrived with its slot after the release of an inner hold, and replaced a newer one",
     ),
     (24_720_412, Kind::Cluster, "outages", "the same as 24636812"),
+    (
+        25_431_485,
+        Kind::Node,
+        "closings",
+        "a write hold ended during a shutdown, which did not list it, and an abandoned read had given it a longer lease on the server",
+    ),
 ];
 
 /// Mistakes of the checker: it refused a history that kept the rules.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use redisson_lock::{Error, Owner, Released, ShutdownReport, test_util::InMemoryRedis};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use crate::{
     holds::nested_leases::leased,
@@ -96,4 +96,27 @@ async fn a_shutdown_does_not_report_an_expired_hold() {
     assert!(matches!(guard.unlock().await, Err(Error::Redis { .. })));
     server.advance(Duration::from_secs(6)).await;
     assert!(client.shutdown().await.unreleased.is_empty());
+}
+
+/// An abandoned read sets a longer lease on the server than the write hold has. The validity of the write hold ends while the client
+/// closes its connections, when nothing gives the hold back any more.
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_reports_a_hold_that_ends_during_it() {
+    let (server, _) = slow_server(Duration::from_millis(5));
+    let client = polling_client(&server).await;
+    let (lock, owner) = (client.read_write_lock("a"), Owner::new());
+    let writing = lock
+        .write()
+        .owned_by(&owner)
+        .with_lease(Duration::from_secs(1));
+    let guard = writing.lock().await.unwrap();
+    let reading = lock.read().owned_by(&owner);
+    let abandoned = timeout(Duration::from_millis(1), reading.lock()).await;
+    assert!(abandoned.is_err());
+    let valid_until = Instant::from_std(guard.valid_until());
+    sleep_until(valid_until - Duration::from_millis(2)).await;
+    let report = client.shutdown().await;
+    assert!(Instant::now() > valid_until, "the hold is valid");
+    assert_eq!(server.holders("a").len(), 1, "the server has no hold");
+    assert_eq!(left(&report), [("a", 1)]);
 }
