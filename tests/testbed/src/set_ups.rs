@@ -53,8 +53,19 @@ impl Replicated {
                 let replica = info.get(&format!("slave{index}"));
                 replica.is_some_and(|replica| replica.contains("state=online"))
             };
-            info.get("role").is_some_and(|role| role == "master")
-                && (0..replicas).filter(online).count() == replicas
+            let is_master = info.get("role").is_some_and(|role| role == "master");
+            if !is_master || (0..replicas).filter(online).count() != replicas {
+                return false;
+            }
+            // The master calls a replica online that still loads the data.
+            for other in (0..self.servers.len()).filter(|other| *other != master) {
+                let info = self.servers[other].info("replication").await;
+                let link = info.get("master_link_status");
+                if link.is_none_or(|link| link != "up") {
+                    return false;
+                }
+            }
+            true
         })
         .await;
     }
