@@ -6,9 +6,9 @@
 #
 # With --check: only prints the patches that do not apply to the working tree.
 #
-# A bug in a script needs no build: the simulator reads the changed file when it starts (scripts_at_run_time.diff). The first 500
-# histories run before the single tests, because their number shows how hidden a bug is. The remaining histories follow. The
-# library's unit tests run last, because each bug costs a build of them.
+# The sources without a bug are played first, and must pass. A bug in a script needs no build: the simulator reads the changed file
+# when it starts (scripts_at_run_time.diff). The first 500 histories run before the single tests, because their number shows how
+# hidden a bug is. The remaining histories follow. The library's unit tests run last, because each bug costs a build of them.
 #
 # Environment
 #   MUTANT_HISTORIES  the most histories per bug (20000)
@@ -119,8 +119,17 @@ row() {
 
 restore
 failed=0
-clean=''
 first=$((most < 500 ? most : 500))
+export LUA_BEFORE='' LUA_AFTER=''
+clean=$here/clean
+program=$(build --test sim)
+[[ -n $program ]] && cp "$program" "$clean" || { cat "$here/build.log"; exit 1; }
+# Without a bug everything passes. Otherwise a failure would prove nothing.
+play "$clean" 1 "$first" && test_singly "$clean" && test_units || {
+  tail -n 40 "$here/play.log"
+  echo "the simulator fails without any bug"
+  exit 1
+}
 row mutant result seed histories rule
 for patch in "$source"/tests/sim/mutants/*.patch; do
   name=$(basename "$patch" .patch)
@@ -136,10 +145,6 @@ for patch in "$source"/tests/sim/mutants/*.patch; do
     cp "$tree/$script" "$here/after.lua"
     LUA_BEFORE=$source/$script LUA_AFTER=$here/after.lua
     restore
-    if [[ -z $clean ]] && program=$(build --test sim) && [[ -n $program ]]; then
-      clean=$here/clean
-      cp "$program" "$clean"
-    fi
     program=$clean
   else
     program=$(build --test sim)

@@ -70,6 +70,21 @@ async fn a_refused_extension_names_the_cause() {
     guard.extend(2 * LEASE).await.unwrap();
 }
 
+/// A refused extension is repeated after a pause, in which the validity ends.
+#[tokio::test(start_paused = true)]
+async fn a_refused_extension_reports_no_loss_before_the_hold_is_lost() {
+    let (server, network) = server();
+    let client = client(&server).await;
+    let lock = client.reentrant_lock("a").with_lease(SHORT);
+    let guard = lock.lock().await.unwrap();
+    network.0.is_loading.store(true, Relaxed);
+    let valid_until = Instant::from_std(guard.valid_until());
+    sleep_until(valid_until - Duration::from_millis(20)).await;
+    let extended = guard.extend(LEASE).await;
+    assert!(matches!(extended, Err(Error::Lost { .. })), "{extended:?}");
+    assert!(guard.is_lost());
+}
+
 /// Each grant has expired when its answer arrives. The error names the lease, and the lock is free.
 #[tokio::test(start_paused = true)]
 async fn a_lease_that_is_too_short_for_the_distance_is_named_as_the_cause() {

@@ -15,6 +15,7 @@ use redisson_lock::{
 use tokio::time::{Instant, sleep, timeout};
 use tracing::Level;
 
+use super::name_on;
 use crate::support::log_lines::LogLines;
 
 /// The watchdog renews after a third of this.
@@ -24,9 +25,14 @@ const SOON: Duration = Duration::from_secs(7);
 
 /// A client that does not poll: only messages and moved slots wake its waiters.
 async fn client(cluster: &Cluster) -> LockClient {
+    client_with(cluster, ShardedPubSub::Auto).await
+}
+
+async fn client_with(cluster: &Cluster, sharded_pubsub: ShardedPubSub) -> LockClient {
     let config = Config::default()
         .with_watchdog_lease(LEASE)
-        .with_max_poll_interval(Duration::from_secs(3_600));
+        .with_max_poll_interval(Duration::from_secs(3_600))
+        .with_sharded_pubsub(sharded_pubsub);
     let client = cluster.client_with(config).await.expect("the nodes are up");
     // The client requests the map every 200 ms until it has all connections.
     sleep(Duration::from_secs(1)).await;
@@ -94,6 +100,26 @@ async fn a_waiter_whose_message_went_to_another_node_enters_once_the_slot_has_mo
     );
 }
 
+/// No message announces the loss of a lock, and the connections of its waiters stay open. Unless the waiter's client happens to listen
+/// at the owner, it learns of the loss only by the move of the slot.
+#[tokio::test(start_paused = true)]
+async fn a_waiter_enters_soon_after_its_lock_was_lost_in_a_takeover() {
+    for round in 0..12 {
+        let (cluster, owner) = (Cluster::new(3), round % 3);
+        let holding = client_with(&cluster, ShardedPubSub::Off).await;
+        let waiting = client_with(&cluster, ShardedPubSub::Off).await;
+        let name = name_on(&cluster, owner, "a");
+        let _held = holding.reentrant_lock(&name).lock().await.unwrap();
+        let waiter = tokio::spawn(async move { waiting.reentrant_lock(name).lock().await });
+        sleep(Duration::from_secs(1)).await;
+        cluster.take_over(owner, (owner + 1) % 3, |_| false);
+        hear_all(&cluster);
+        let entered = timeout(SOON, waiter).await;
+        let entered = entered.unwrap_or_else(|_| panic!("nothing wakes the waiter, {owner}"));
+        entered.unwrap().unwrap().unlock().await.unwrap();
+    }
+}
+
 /// The ended connection makes the client request the map, before its look every 5 s.
 #[tokio::test(start_paused = true)]
 async fn a_client_finds_the_owner_of_a_slot_soon_after_the_last_one_has_died() {
@@ -113,8 +139,7 @@ async fn a_redirection_shows_the_loss_of_holds_in_other_slots() {
     let cluster = Cluster::new(3);
     let client = client(&cluster).await;
     let owner = cluster.owner(Cluster::slot_of("a")).unwrap();
-    let is_beside = |name: &String| cluster.owner(Cluster::slot_of(name)) == Some(owner);
-    let beside = (0..).map(|i| format!("b{i}")).find(is_beside).unwrap();
+    let beside = name_on(&cluster, owner, "b");
     let guard = client.reentrant_lock("a").lock().await.unwrap();
     cluster.stop(owner);
     cluster.take_over(owner, (owner + 1) % 3, |_| false);

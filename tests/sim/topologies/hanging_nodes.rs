@@ -9,8 +9,10 @@ use redisson_lock::{
 };
 use tokio::{
     task::JoinSet,
-    time::{Instant, sleep, sleep_until},
+    time::{Instant, sleep, sleep_until, timeout},
 };
+
+use super::name_on;
 
 /// The time that a reply takes.
 const REPLY: Duration = Duration::from_millis(1);
@@ -29,13 +31,6 @@ impl Faults for Replies {
     fn answering(&mut self, _connection: u64) -> Duration {
         REPLY
     }
-}
-
-/// A name whose slot is owned by this node.
-fn name_on(cluster: &Cluster, node: usize, word: &str) -> String {
-    let names = (0..).map(|number| format!("{word}{number}"));
-    let mut names = names.filter(|name| cluster.owner(Cluster::slot_of(name)) == Some(node));
-    names.next().expect("each node owns slots")
 }
 
 /// A client that only messages wake.
@@ -119,5 +114,40 @@ async fn p_r5_p_fr11_a_node_that_hangs_delays_no_operation_on_the_others() {
             assert!(!guard.is_lost(), "{guard:?}");
             guard.unlock().await.unwrap();
         }
+    }
+}
+
+/// How a node fails that keeps other slots.
+#[derive(Debug, Clone, Copy)]
+enum Failure {
+    /// The call is at the node.
+    Hangs,
+    /// The call waits for a connection.
+    Stops,
+}
+
+/// A slot leaves a node that does not answer. A call of that slot does not wait for the node.
+#[tokio::test(start_paused = true)]
+async fn call_to_a_failed_node_follows_its_slot() {
+    for failure in [Failure::Hangs, Failure::Stops] {
+        let cluster = Cluster::new(3);
+        let client = client(&cluster, ShardedPubSub::Auto, Duration::from_secs(60)).await;
+        sleep(Duration::from_secs(1)).await;
+        match failure {
+            Failure::Hangs => cluster.hang(HANGING, Duration::from_secs(600)),
+            Failure::Stops => cluster.stop(HANGING),
+        }
+        let name = name_on(&cluster, HANGING, "moves");
+        let slot = Cluster::slot_of(&name);
+        let calling = tokio::spawn(async move { client.reentrant_lock(name).try_lock().await });
+        sleep(PACE).await;
+        assert!(!calling.is_finished(), "{failure:?}");
+        let moving = cluster.begin_move(slot, HANGING + 1).unwrap();
+        cluster.end_move(moving);
+        (0..cluster.nodes()).for_each(|node| cluster.hear_all(node));
+        // The client requests the map every 5 s.
+        let called = timeout(Duration::from_secs(7), calling).await;
+        let entered = called.unwrap_or_else(|_| panic!("the call waits for the node: {failure:?}"));
+        assert!(entered.unwrap().unwrap().is_some(), "{failure:?}");
     }
 }

@@ -3,3 +3,12 @@
 mod clusters;
 mod hanging_nodes;
 mod replicas;
+
+use redisson_lock::test_util::simulation::Cluster;
+
+/// A name whose slot is owned by this node.
+fn name_on(cluster: &Cluster, node: usize, word: &str) -> String {
+    let names = (0..).map(|number| format!("{word}{number}"));
+    let mut names = names.filter(|name| cluster.owner(Cluster::slot_of(name)) == Some(node));
+    names.next().expect("each node owns slots")
+}
