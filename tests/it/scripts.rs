@@ -34,6 +34,7 @@ use testbed::Server;
 use crate::witness::Listener;
 
 pub use fair::{ABANDON as FAIR_ABANDON, ACQUIRE as FAIR_ACQUIRE, RELEASE as FAIR_RELEASE};
+pub use read_write::READ_RELEASE;
 
 const SOON: Duration = Duration::from_secs(20);
 const LOCK: &str = "order:42";
