@@ -20,8 +20,8 @@ pub struct HeldLock {
     pub valid_until: Instant,
 }
 
-/// The holds that [`LockClient::shutdown`](crate::LockClient::shutdown) did not release. Holds that had ended before the call are not
-/// listed.
+/// The holds that [`LockClient::shutdown`](crate::LockClient::shutdown) did not release. Holds whose validity had ended before the
+/// call are not listed.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct ShutdownReport {
@@ -39,7 +39,7 @@ pub struct Unreleased {
     pub owner: OwnerId,
     /// The number of holds.
     pub holds: u32,
-    /// The end of the validity. The server keeps the hold for 1 % of the lease and 2 ms longer, or until the end of a longer lease
-    /// that another request of the owner has set.
+    /// The end of the validity, which may have come during the shutdown. The server keeps the hold until 1 % of the lease and 2 ms after
+    /// that, or until a later end that another request of the owner has set.
     pub until: Instant,
 }

@@ -125,9 +125,9 @@ clean=$here/clean
 program=$(build --test sim)
 [[ -n $program ]] && cp "$program" "$clean" || { cat "$here/build.log"; exit 1; }
 # Without a bug everything passes. Otherwise a failure would prove nothing.
-play "$clean" 1 "$first" && test_singly "$clean" && test_units || {
-  tail -n 40 "$here/play.log"
-  echo "the simulator fails without any bug"
+play "$clean" 1 "$first" && test_singly "$clean" && [[ -n $(build --lib) ]] && test_units || {
+  tail -n 40 "$here/build.log" "$here/play.log"
+  echo "the simulator fails without any bug, or takes longer than MUTANT_SECONDS=$seconds"
   exit 1
 }
 row mutant result seed histories rule

@@ -546,7 +546,7 @@ impl LockClient {
     /// # async fn example(client: redisson_lock::LockClient) {
     /// let report = client.shutdown().await;
     /// for hold in &report.unreleased {
-    ///     eprintln!("{} stays locked by {} for up to {:?}", hold.name, hold.owner, hold.until);
+    ///     eprintln!("{} stays locked by {}: no guard is valid after {:?}", hold.name, hold.owner, hold.until);
     /// }
     /// # }
     /// ```

@@ -355,6 +355,9 @@ impl Attempt {
         acknowledged: Option<u32>,
     ) -> Option<HoldGuard> {
         let (engine, request) = (&self.engine, &self.request);
+        if tenure.is_none() {
+            engine.record_released(&request.spec, entry);
+        }
         let readers = || engine.owners.readers(&request.spec.name);
         let readers = engine.may_share(request).then(readers);
         let now = Instant::now();

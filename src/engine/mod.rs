@@ -16,6 +16,7 @@
 //! | [`group`] | - | acquires several locks, all or a majority |
 //! | [`hold_guard`], [`release`], [`detach`] | - | releases holds; completes what a dropped future began |
 //! | [`final_requests`] | - | releases dropped holds when the runtime has ended |
+//! | [`unreleased`] | which holds the report of a shutdown lists | - |
 //! | [`long_waits`] | - | logs a task that waits for long, and the holder |
 //! | [`dropped`] | - | makes later operations wait for the releases of dropped guards |
 //! | [`local_lock`], [`local_wait`] | which task of this client has a lock, and which is next | hands it off |
@@ -61,6 +62,7 @@ mod standing;
 mod synchronizers;
 mod telemetry;
 mod tenure;
+mod unreleased;
 mod uses;
 mod waiters;
 mod wakeup;
@@ -93,7 +95,7 @@ use crate::{
     durability::Durability,
     error::{Cause, Error, LostReason},
     gauges::Gauges,
-    held_lock::{HeldLock, ShutdownReport, Unreleased},
+    held_lock::{HeldLock, ShutdownReport},
     owner::{Owner, OwnerId},
     rate_limit::RateLimit,
     redis::{self, Answered, Batcher, BoxFuture, CallError, Event, Events, Target},
@@ -115,13 +117,12 @@ use owners::{OwnerEntryRef, OwnerTable};
 use release::JobQueue;
 use retry::{Retry, refusal_error};
 use synchronizers::Synchronizers;
+use unreleased::UnreleasedHolds;
 use wakeup::Wakeups;
 use watchdog::Watchdog;
 
 /// How long a shutdown waits for releases to be answered.
 const SHUTDOWN_WAIT: Duration = Duration::from_secs(5);
-/// Most entries in the report of unreleased holds.
-const MOST_REPORTED: usize = 1_000;
 
 /// The state and the background tasks of one client.
 pub(crate) struct Engine {
@@ -147,11 +148,9 @@ pub(crate) struct Engine {
     /// Cancelled at the end of the shutdown, or of the runtime: the remaining background tasks then
     /// end.
     ended: CancellationToken,
-    unreleased: Mutex<Vec<Unreleased>>,
+    unreleased: UnreleasedHolds,
     /// The shutdown releases the holds that are left.
     releases_held: AtomicBool,
-    /// Whether `unreleased` has entries: a release reads this without the mutex.
-    any_unreleased: AtomicBool,
 }
 
 /// Limits of log lines about events that may concern many holds at once.
@@ -273,9 +272,8 @@ impl EngineHandle {
             is_closed: AtomicBool::new(false),
             tasks: TaskTracker::new(),
             ended: CancellationToken::new(),
-            unreleased: Mutex::default(),
+            unreleased: UnreleasedHolds::default(),
             releases_held: AtomicBool::new(false),
-            any_unreleased: AtomicBool::new(false),
         });
         tokio::spawn(engine.clone().keep_renewed());
         tokio::spawn(engine.clone().keep_waking(events));
@@ -574,15 +572,13 @@ impl Engine {
 
     /// Shuts the client down: see [`LockClient::shutdown`](crate::LockClient::shutdown).
     pub(crate) async fn shutdown(&self) -> ShutdownReport {
-        let began = Instant::now().into_std();
         self.close();
+        let began = Instant::now();
         self.jobs.finish();
         self.ended.cancelled().await;
-        let mut unreleased = std::mem::take(&mut *lock(&self.unreleased));
-        // A hold that had ended before needs no release. One that has ended since may be on the
-        // server for longer: nothing gives it back.
-        unreleased.retain(|hold| hold.until > began);
-        ShutdownReport { unreleased }
+        ShutdownReport {
+            unreleased: self.unreleased.take(began),
+        }
     }
 
     /// As [`shutdown`](Self::shutdown), and releases the holds that are left.
@@ -594,39 +590,10 @@ impl Engine {
     /// Runs the last steps of a shutdown, when no release can be queued any more.
     async fn wind_up(self: &Arc<Self>) {
         self.close();
-        let tenures = self.owners.tenures(None);
-        for tenure in &tenures {
-            self.lose(tenure, LostReason::Closed);
-        }
+        let mut tenures = self.owners.tenures(None);
+        tenures.retain(|tenure| self.lose(tenure, LostReason::Closed));
         self.release_held(tenures).await;
         self.batcher.redis().close().await;
         self.ended.cancel();
-    }
-
-    /// Records the holds of each owner of `tenure` that stay on the server until its lease ends.
-    fn record_unreleased(&self, tenure: &Tenure, owners: impl IntoIterator<Item = (Owner, u32)>) {
-        let mut unreleased = lock(&self.unreleased);
-        if unreleased.len() >= MOST_REPORTED {
-            let now = Instant::now().into_std();
-            unreleased.retain(|old| old.until > now);
-        }
-        let left = owners.into_iter().map(|(owner, holds)| Unreleased {
-            name: tenure.spec.name.clone(),
-            owner: OwnerId::new(self.id, owner),
-            holds,
-            until: tenure.valid_until().into_std(),
-        });
-        let room = MOST_REPORTED.saturating_sub(unreleased.len());
-        unreleased.extend(left.take(room));
-        self.any_unreleased
-            .store(!unreleased.is_empty(), Ordering::Relaxed);
-    }
-
-    /// Removes the report about `owner`, which has since released all its holds of `tenure`.
-    fn record_released(&self, tenure: &Tenure, owner: Owner) {
-        if self.any_unreleased.load(Ordering::Relaxed) {
-            let (name, owner) = (&tenure.spec.name, OwnerId::new(self.id, owner));
-            lock(&self.unreleased).retain(|old| old.name != *name || old.owner != owner);
-        }
     }
 }

@@ -296,11 +296,7 @@ impl Engine {
             Ok(Presence::Present) => {
                 let owner = tenure.owner_of(id);
                 self.record_release(tenure, Some(id), sent, &left);
-                let left = tenure.count_of(owner);
-                if left == 0 {
-                    self.record_released(tenure, owner);
-                }
-                Ok(released(left))
+                Ok(released(tenure.count_of(owner)))
             }
             Ok(Presence::Absent) => {
                 let reason = tenure.lost_reason(Instant::now());
@@ -321,9 +317,11 @@ impl Engine {
                 }
                 // The server still counts the hold, as far as this client knows.
                 let most_on_server = tenure.most_on_server();
-                // A closing client reports the present tenures. This one is reported here if the
-                // client is open, or if the tenure has made way for the next waiter.
-                if !self.is_closed() || !tenure.is_current() {
+                // A closing client reports the present tenures, and those that it loses. This one
+                // is reported here if the client is open, or if the tenure has made way for the
+                // next waiter.
+                let is_reported = tenure.is_current() || tenure.has_reported_loss();
+                if !self.is_closed() || !is_reported {
                     self.record_unreleased(tenure, [(tenure.owner_of(id), 1)]);
                     self.record_release(tenure, Some(id), sent, &(most_on_server, None));
                 }
@@ -457,11 +455,16 @@ impl Engine {
                     None => self.send_once(&mut release).await,
                 };
                 let error = match release_presence(answer) {
-                    Ok(Presence::Absent) if release.may_be_done(&retry) => {
-                        self.wakeups.end_hold(release.spec);
-                        return Ok(Presence::Present);
+                    Ok(presence) => {
+                        if release.holds == 0 {
+                            self.record_released(release.spec, release.entry);
+                        }
+                        if presence == Presence::Absent && release.may_be_done(&retry) {
+                            self.wakeups.end_hold(release.spec);
+                            return Ok(Presence::Present);
+                        }
+                        return Ok(presence);
                     }
-                    Ok(presence) => return Ok(presence),
                     Err(error) => error,
                 };
                 let again = retry.again(&release.spec.name, error)?;
@@ -499,9 +502,8 @@ impl Engine {
                 && tokio::time::timeout(SHUTDOWN_WAIT, release)
                     .await
                     .is_ok_and(|released| released.is_ok());
-            let is_meant_to_stay = is_asked_for && tenure.is_left_to_lease();
-            if !is_released && !is_meant_to_stay {
-                self.record_unreleased(&tenure, tenure.owners());
+            if !is_released {
+                self.record_left(&tenure);
             }
         });
         join_all(releases).await;
@@ -549,7 +551,9 @@ impl Engine {
             (Ok(Presence::Present), Some(tenure)) => {
                 self.record_release(&tenure, None, sent, &left)
             }
-            (Ok(Presence::Absent), Some(tenure)) => self.lose(&tenure, LostReason::Gone),
+            (Ok(Presence::Absent), Some(tenure)) => {
+                self.lose(&tenure, LostReason::Gone);
+            }
             (Ok(_), None) => {}
             (Err(error), _) => {
                 let name = &spec.name;

@@ -612,6 +612,11 @@ impl Tenure {
         true
     }
 
+    /// Whether [`lose`](Self::lose) has been called.
+    pub(super) fn has_reported_loss(&self) -> bool {
+        self.hold_set().reported_loss.is_some()
+    }
+
     /// Returns a token that is cancelled at the loss.
     pub(crate) fn token(&self) -> CancellationToken {
         let token = lock(&self.loss_signals)

@@ -64,9 +64,10 @@ impl Engine {
         self.watchdog.set(tenure);
     }
 
-    /// Ends `tenure`: notifies its holders, and stops its renewal.
-    pub(super) fn lose(self: &Arc<Self>, tenure: &Arc<Tenure>, reason: LostReason) {
-        if tenure.lose(reason) {
+    /// Ends `tenure`: notifies its holders, and stops its renewal. Returns `false` if it had ended.
+    pub(super) fn lose(self: &Arc<Self>, tenure: &Arc<Tenure>, reason: LostReason) -> bool {
+        let is_news = tenure.lose(reason);
+        if is_news {
             let name = &tenure.spec.name;
             let is_failure = reason != LostReason::Closed;
             match is_failure
@@ -78,11 +79,17 @@ impl Engine {
             }
             self.gauges.record_loss(tenure.spec.protocol.kind(), reason);
             self.wake_after_loss(&tenure.spec);
-            if reason == LostReason::Expired && tenure.server_may_keep_it() {
-                self.give_back_later(tenure.clone());
+            if reason == LostReason::Expired {
+                if self.is_closed() {
+                    self.record_left(tenure);
+                }
+                if tenure.server_may_keep_it() {
+                    self.give_back_later(tenure.clone());
+                }
             }
         }
         self.watchdog.forget(tenure);
+        is_news
     }
 
     /// Renews what is due, until the engine has ended.
@@ -107,7 +114,9 @@ impl Engine {
             .due(now + self.options.lease.duration / 60)
         {
             match tenure.duty(now) {
-                Duty::Lost(reason) => self.lose(&tenure, reason),
+                Duty::Lost(reason) => {
+                    self.lose(&tenure, reason);
+                }
                 Duty::Renew(lease) => {
                     self.watch(&tenure);
                     renewals.push(Renewal {

@@ -7,7 +7,7 @@ const READERS: [u32; 3] = [10, 1_000, 5_000];
 const ROUNDS: usize = 200;
 
 /// The shortest time of a reader's release beside this many further readers, in microseconds of the
-/// server. Other programs of the machine lengthen all times but a few, also the median.
+/// server. Other programs on the machine slow most calls, and so the median.
 async fn release_beside(readers: u32) -> f64 {
     let shelf = Shelf::new().await;
     let server = &shelf.witness.server;

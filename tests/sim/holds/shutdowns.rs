@@ -1,13 +1,13 @@
 //! Shutdowns of clients: released, awaited and reported holds. One arranged case per test, under a paused clock.
 
-use std::time::Duration;
+use std::{sync::atomic::Ordering::Relaxed, time::Duration};
 
 use redisson_lock::{Error, Owner, Released, ShutdownReport, test_util::InMemoryRedis};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use crate::{
     holds::nested_leases::leased,
-    support::{lossy_network::slow_server, polling_client},
+    support::{SHORT, SOON, lossy_network::slow_server, network, polling_client},
 };
 
 /// The names and counts of the holds that a shutdown reports.
@@ -96,6 +96,72 @@ async fn a_shutdown_does_not_report_an_expired_hold() {
     assert!(matches!(guard.unlock().await, Err(Error::Redis { .. })));
     server.advance(Duration::from_secs(6)).await;
     assert!(client.shutdown().await.unreleased.is_empty());
+}
+
+/// The owner's first hold of a new tenure replaces the hold that was not released.
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_reports_a_hold_once_that_was_acquired_again() {
+    let server = InMemoryRedis::new();
+    let client = polling_client(&server).await;
+    let lock = client.reentrant_lock("a").owned_by(&Owner::new());
+    let guard = lock.lock().await.unwrap();
+    server.fail_next(1);
+    assert!(matches!(guard.unlock().await, Err(Error::Redis { .. })));
+    lock.lock().await.unwrap().leak();
+    assert_eq!(server.holders("a")[0].1, 1);
+    assert_eq!(left(&client.shutdown().await), [("a", 1)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_does_not_report_the_inner_hold_of_a_lock_that_it_releases() {
+    let server = InMemoryRedis::new();
+    let client = polling_client(&server).await;
+    let lock = client.reentrant_lock("a").owned_by(&Owner::new());
+    lock.lock().await.unwrap().leak();
+    let inner = lock.lock().await.unwrap();
+    server.fail_next(1);
+    assert!(matches!(inner.unlock().await, Err(Error::Redis { .. })));
+    let report = client.shutdown_and_release().await;
+    assert!(server.holders("a").is_empty());
+    assert!(report.unreleased.is_empty(), "{report:?}");
+}
+
+/// The sides of a read-write lock have a field each.
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_reports_a_read_hold_beside_a_released_write_hold() {
+    let server = InMemoryRedis::new();
+    let client = polling_client(&server).await;
+    let (lock, owner) = (client.read_write_lock("a"), Owner::new());
+    let writing = lock.write().owned_by(&owner).lock().await.unwrap();
+    let reading = lock.read().owned_by(&owner).lock().await.unwrap();
+    server.fail_next(1);
+    assert!(matches!(reading.unlock().await, Err(Error::Redis { .. })));
+    assert_eq!(writing.unlock().await, Ok(Released::Fully));
+    assert_eq!(server.holders("a").len(), 1, "the server has no hold");
+    assert_eq!(left(&client.shutdown().await), [("a", 1)]);
+}
+
+/// The server refuses to release what the clock has ended. An abandoned read has set a longer lease there.
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_reports_a_hold_that_ends_while_it_waits() {
+    let (server, network) = network::server();
+    let client = polling_client(&server).await;
+    let (lock, owner) = (client.read_write_lock("a"), Owner::new());
+    let writing = lock.write().owned_by(&owner).with_lease(SHORT);
+    let guard = writing.lock().await.unwrap();
+    let other = client.reentrant_lock("b").lock().await.unwrap();
+    network.0.delay.store(10, Relaxed);
+    let reading = lock.read().owned_by(&owner);
+    let abandoned = timeout(Duration::from_millis(1), reading.lock()).await;
+    assert!(abandoned.is_err());
+    sleep_until(Instant::from_std(guard.valid_until()) - SOON).await;
+    network.0.is_loading.store(true, Relaxed);
+    drop(other);
+    let report = client.shutdown().await;
+    assert_eq!(server.holders("a").len(), 1, "the server has no hold");
+    let mut left = left(&report);
+    left.sort_unstable();
+    assert_eq!(left, [("a", 1), ("b", 1)]);
 }
 
 /// An abandoned read sets a longer lease on the server than the write hold has. The validity of the write hold ends while the client

@@ -117,7 +117,7 @@ async fn p_r5_p_fr11_a_node_that_hangs_delays_no_operation_on_the_others() {
     }
 }
 
-/// How a node fails that keeps other slots.
+/// How the node fails. It keeps its other slots.
 #[derive(Debug, Clone, Copy)]
 enum Failure {
     /// The call is at the node.

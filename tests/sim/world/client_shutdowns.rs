@@ -48,6 +48,7 @@ impl ClientShutdowns {
             let which = self.random.usize(..self.clients.beginning_with(0).len());
             let client = self.clients.replace(which, next.expect("the server is up"));
             self.scene.log.closes();
+            let began = Instant::now().into_std();
             let report = match self.random.bool() {
                 true => client.shutdown().await,
                 false => client.shutdown_and_release().await,
@@ -55,13 +56,19 @@ impl ClientShutdowns {
             let listed = report.unreleased.len();
             let line = format!("client {} is shut down, and lists {listed}", client.id());
             self.scene.log.fault(line);
+            if let Some(old) = report.unreleased.iter().find(|hold| hold.until <= began) {
+                let rule = format!(
+                    "a client that was shut down listed a hold that had ended before: {old:?}"
+                );
+                self.scene.log.breaks(rule);
+            }
             if let Some(rule) = self.differs(&report, &client.id().to_string()) {
                 self.scene.log.breaks(rule);
             }
         }
     }
 
-    /// Compares a report with the server, which must keep exactly the listed holds of the client that are valid.
+    /// Compares a report with the server, which must keep every listed hold that is valid, and no live hold that is not listed.
     fn differs(&self, report: &ShutdownReport, client: &str) -> Option<String> {
         // A majority may lack one of its locks, and the report uses the names of the members.
         if !self.scene.subject.exact {
@@ -112,7 +119,7 @@ impl ClientShutdowns {
         };
         (all < count(&live) || lists_too_many).then(|| {
             format!(
-                "a client that was shut down listed {all} holds of {name}, and the server keeps {kept}: {:?} and {holders:?}",
+                "a client that was shut down listed {all} holds of {name}, {valid} of them valid, and the server keeps {kept}: {:?} and {holders:?}",
                 report.unreleased
             )
         })

@@ -57,7 +57,7 @@ impl Replicated {
             if !is_master || (0..replicas).filter(online).count() != replicas {
                 return false;
             }
-            // The master calls a replica online that still loads the data.
+            // For the master, a replica is online while it still loads the data.
             for other in (0..self.servers.len()).filter(|other| *other != master) {
                 let info = self.servers[other].info("replication").await;
                 let link = info.get("master_link_status");

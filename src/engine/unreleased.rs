@@ -1,0 +1,109 @@
+//! The holds that the report of a shutdown lists: their leases end them, and nothing else does.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use bytes::Bytes;
+use tokio::time::Instant;
+
+use super::{Engine, owners::OwnerEntryRef, tenure::Tenure};
+use crate::{
+    held_lock::Unreleased,
+    owner::{Owner, OwnerId},
+    sync::{Mutex, lock},
+    wire::{HoldMode, LockSpec},
+};
+
+/// Most entries in the report.
+const MOST: usize = 1_000;
+
+/// Holds of one owner under one field of the server.
+struct Entry {
+    field: Bytes,
+    /// The sides of a read-write lock have a field each.
+    mode: HoldMode,
+    holds: Unreleased,
+}
+
+/// The holds of one client that are not released.
+#[derive(Default)]
+pub(super) struct UnreleasedHolds {
+    entries: Mutex<Vec<Entry>>,
+    /// Whether there are entries: a release reads this without the mutex.
+    any: AtomicBool,
+}
+
+impl UnreleasedHolds {
+    /// Changes the entries.
+    fn change(&self, change: impl FnOnce(&mut Vec<Entry>)) {
+        let mut entries = lock(&self.entries);
+        change(&mut entries);
+        self.any.store(!entries.is_empty(), Ordering::Relaxed);
+    }
+
+    /// Takes the report of a shutdown that `began` then. Holds that had ended before then need no
+    /// release. The server may keep those that have ended since.
+    pub(super) fn take(&self, began: Instant) -> Vec<Unreleased> {
+        let mut taken = Vec::new();
+        self.change(|entries| taken.append(entries));
+        let holds = taken.into_iter().map(|entry| entry.holds);
+        holds
+            .filter(|holds| holds.until > began.into_std())
+            .collect()
+    }
+}
+
+impl Engine {
+    /// Records all holds of `tenure`, unless they are meant to last until its lease ends.
+    pub(super) fn record_left(&self, tenure: &Tenure) {
+        let is_meant_to_stay =
+            self.releases_held.load(Ordering::Acquire) && tenure.is_left_to_lease();
+        if !is_meant_to_stay {
+            self.record_unreleased(tenure, tenure.owners());
+        }
+    }
+
+    /// Records holds of each owner of `tenure` that stay on the server until its lease ends.
+    pub(super) fn record_unreleased(
+        &self,
+        tenure: &Tenure,
+        owners: impl IntoIterator<Item = (Owner, u32)>,
+    ) {
+        let recorded = owners.into_iter().map(|(owner, holds)| Entry {
+            field: tenure.entry().field.clone(),
+            mode: tenure.spec.mode,
+            holds: Unreleased {
+                name: tenure.spec.name.clone(),
+                owner: OwnerId::new(self.id, owner),
+                holds,
+                until: tenure.valid_until().into_std(),
+            },
+        });
+        self.unreleased.change(|entries| {
+            self.remove_ended(entries);
+            let room = MOST.saturating_sub(entries.len());
+            entries.extend(recorded.take(room));
+        });
+    }
+
+    /// Removes the holds under a field that the server has deleted, or counts anew.
+    pub(super) fn record_released(&self, spec: &LockSpec, entry: &OwnerEntryRef) {
+        if self.unreleased.any.load(Ordering::Relaxed) {
+            let is_there = |old: &Entry| {
+                old.holds.name == spec.name && old.field == entry.field && old.mode == spec.mode
+            };
+            self.unreleased.change(|entries| {
+                self.remove_ended(entries);
+                entries.retain(|old| !is_there(old));
+            });
+        }
+    }
+
+    /// Removes the holds that have ended, unless a shutdown has begun: its report has those that
+    /// were valid then.
+    fn remove_ended(&self, entries: &mut Vec<Entry>) {
+        if !self.is_closed() {
+            let now = Instant::now().into_std();
+            entries.retain(|entry| entry.holds.until > now);
+        }
+    }
+}
