@@ -355,9 +355,7 @@ impl Attempt {
         acknowledged: Option<u32>,
     ) -> Option<HoldGuard> {
         let (engine, request) = (&self.engine, &self.request);
-        if tenure.is_none() {
-            engine.record_released(&request.spec, entry);
-        }
+        let is_first = tenure.is_none();
         let readers = || engine.owners.readers(&request.spec.name);
         let readers = engine.may_share(request).then(readers);
         let now = Instant::now();
@@ -385,6 +383,7 @@ impl Attempt {
         if let Some(old) = old.filter(|old| old.live_count() > 0) {
             engine.lose(&old, LostReason::Gone);
         }
+        engine.record_replaced(request, entry, is_first);
         let kind = request.spec.protocol.kind();
         let telemetry = tenure.telemetry();
         telemetry.begin(|| engine.gauges.holder(kind, tenure.since));

@@ -572,6 +572,7 @@ impl Engine {
 
     /// Shuts the client down: see [`LockClient::shutdown`](crate::LockClient::shutdown).
     pub(crate) async fn shutdown(&self) -> ShutdownReport {
+        self.remove_ended_holds();
         self.close();
         let began = Instant::now();
         self.jobs.finish();

@@ -296,6 +296,10 @@ impl Engine {
             Ok(Presence::Present) => {
                 let owner = tenure.owner_of(id);
                 self.record_release(tenure, Some(id), sent, &left);
+                if left.0 == 0 {
+                    // The hold may have been lost since the answer, and recorded as unreleased.
+                    self.record_released(&tenure.spec, tenure.entry(), tenure.spec.mode);
+                }
                 Ok(released(tenure.count_of(owner)))
             }
             Ok(Presence::Absent) => {
@@ -457,7 +461,7 @@ impl Engine {
                 let error = match release_presence(answer) {
                     Ok(presence) => {
                         if release.holds == 0 {
-                            self.record_released(release.spec, release.entry);
+                            self.record_released(release.spec, release.entry, release.spec.mode);
                         }
                         if presence == Presence::Absent && release.may_be_done(&retry) {
                             self.wakeups.end_hold(release.spec);

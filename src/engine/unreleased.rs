@@ -1,11 +1,14 @@
 //! The holds that the report of a shutdown lists: their leases end them, and nothing else does.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
 
 use bytes::Bytes;
 use tokio::time::Instant;
 
-use super::{Engine, owners::OwnerEntryRef, tenure::Tenure};
+use super::{Engine, owners::OwnerEntryRef, request::AcquireRequest, tenure::Tenure};
 use crate::{
     held_lock::Unreleased,
     owner::{Owner, OwnerId},
@@ -86,16 +89,44 @@ impl Engine {
     }
 
     /// Removes the holds under a field that the server has deleted, or counts anew.
-    pub(super) fn record_released(&self, spec: &LockSpec, entry: &OwnerEntryRef) {
+    pub(super) fn record_released(&self, spec: &LockSpec, entry: &OwnerEntryRef, mode: HoldMode) {
         if self.unreleased.any.load(Ordering::Relaxed) {
             let is_there = |old: &Entry| {
-                old.holds.name == spec.name && old.field == entry.field && old.mode == spec.mode
+                old.holds.name == spec.name && old.field == entry.field && old.mode == mode
             };
             self.unreleased.change(|entries| {
                 self.remove_ended(entries);
                 entries.retain(|old| !is_there(old));
             });
         }
+    }
+
+    /// Removes what a grant has replaced: the first hold of a tenure counts the field anew, and a
+    /// read hold removes write holds from the server that it does not rely on.
+    pub(super) fn record_replaced(
+        self: &Arc<Self>,
+        request: &AcquireRequest,
+        entry: &OwnerEntryRef,
+        is_first: bool,
+    ) {
+        if !self.unreleased.any.load(Ordering::Relaxed) {
+            return;
+        }
+        let (spec, mode) = (&request.spec, request.spec.mode);
+        if is_first {
+            self.record_released(spec, entry, mode);
+        }
+        let owner = OwnerId::new(self.id, request.owner);
+        let exclusive = mode.beside().filter(|_| mode.is_shared());
+        let is_over = |mode: &HoldMode| self.live_tenure(spec, *mode, owner).is_none();
+        if let Some(writes) = exclusive.filter(is_over) {
+            self.record_released(spec, entry, writes);
+        }
+    }
+
+    /// Makes room for the holds that a shutdown leaves.
+    pub(super) fn remove_ended_holds(&self) {
+        self.unreleased.change(|entries| self.remove_ended(entries));
     }
 
     /// Removes the holds that have ended, unless a shutdown has begun: its report has those that

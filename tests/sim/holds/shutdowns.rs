@@ -141,6 +141,37 @@ async fn a_shutdown_reports_a_read_hold_beside_a_released_write_hold() {
     assert_eq!(left(&client.shutdown().await), [("a", 1)]);
 }
 
+/// A read grant to an owner without a write hold removes the write holds that the server still counts.
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_does_not_report_a_write_hold_that_a_read_has_replaced() {
+    let server = InMemoryRedis::new();
+    let client = polling_client(&server).await;
+    let (lock, owner) = (client.read_write_lock("a"), Owner::new());
+    let writing = lock.write().owned_by(&owner).lock().await.unwrap();
+    server.fail_next(1);
+    assert!(matches!(writing.unlock().await, Err(Error::Redis { .. })));
+    let reading = lock.read().owned_by(&owner).lock().await.unwrap();
+    assert_eq!(reading.unlock().await, Ok(Released::Fully));
+    assert!(server.holders("a").is_empty());
+    assert_eq!(left(&client.shutdown().await), []);
+}
+
+/// The report has room for 1,000 holds.
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_reports_a_hold_beside_many_that_have_ended() {
+    let server = InMemoryRedis::new();
+    let client = polling_client(&server).await;
+    client.reentrant_lock("a").lock().await.unwrap().leak();
+    for number in 0..1_000 {
+        let lock = client.reentrant_lock(format!("short-{number}"));
+        let guard = lock.with_lease(SHORT).lock().await.unwrap();
+        server.fail_next(1);
+        assert!(matches!(guard.unlock().await, Err(Error::Redis { .. })));
+    }
+    server.advance(2 * SHORT).await;
+    assert_eq!(left(&client.shutdown().await), [("a", 1)]);
+}
+
 /// The server refuses to release what the clock has ended. An abandoned read has set a longer lease there.
 #[tokio::test(start_paused = true)]
 async fn a_shutdown_reports_a_hold_that_ends_while_it_waits() {
