@@ -121,8 +121,8 @@ pub struct Config {
     pub check_replicas: bool,
 
     /// Whether an acknowledgement requires the disk (`WAITAOF`), at the master and at the replicas. Default: false. Needs Redis 7.2
-    /// or Valkey, and append-only files. If the server refuses, the log says so once, and the client waits for replicas without
-    /// their disks.
+    /// or Valkey, and append-only files. If the server refuses, the log says so (three times a minute at most), and the
+    /// client waits for replicas without their disks.
     ///
     /// Redisson: none.
     pub wait_for_disk: bool,

@@ -20,16 +20,18 @@ pub struct HeldLock {
     pub valid_until: Instant,
 }
 
-/// The holds that [`LockClient::shutdown`](crate::LockClient::shutdown) did not release. Holds whose validity had ended before the
-/// call are not listed.
+/// The holds that [`LockClient::shutdown`](crate::LockClient::shutdown) or
+/// [`shutdown_and_release`](crate::LockClient::shutdown_and_release) did not release. Holds whose validity had ended before the call
+/// are not listed.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct ShutdownReport {
-    /// The holds that end only with their leases.
+    /// The holds that end only with their leases: at most 1,000 entries. If there are 1,000, further holds may remain.
     pub unreleased: Vec<Unreleased>,
 }
 
 /// Holds of one owner on one lock that end only with their lease. Readers that share a hold on the server are listed one by one.
+/// An owner has an entry for each refused unlock, and one for the remaining holds of each side of a read-write lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Unreleased {
@@ -37,7 +39,7 @@ pub struct Unreleased {
     pub name: Arc<str>,
     /// The owner that held it.
     pub owner: OwnerId,
-    /// The number of holds.
+    /// The number of holds of this entry.
     pub holds: u32,
     /// The end of the validity, which may have come during the shutdown. The server keeps the hold until 1 % of the lease and 2 ms after
     /// that, or until a later end that another request of the owner has set.

@@ -527,14 +527,17 @@ impl LockClient {
     /// Waits for up to about 5 s while the client finishes its queued releases (dropped guards, dropped futures) and its waiters leave
     /// fair queues. Then the remaining holders lose their holds, with [`LostReason::Closed`](crate::LostReason::Closed). Nothing
     /// renews such holds, and the client does **not** release them, because their holders may need time to stop. Their leases end
-    /// them, and the report lists them, up to 1,000. Later operations return [`Error::Closed`]; a guard whose hold the shutdown ended
+    /// them, and the report lists them. Later operations return [`Error::Closed`]; a guard whose hold the shutdown ended
     /// returns [`Error::Lost`].
     ///
     /// Permits of semaphores stay acquired, and the report omits them: release them first.
     ///
+    /// One call returns the report: after it, further calls return an empty one, and
+    /// [`shutdown_and_release`](Self::shutdown_and_release) releases nothing.
+    ///
     /// # Cancel safety
     ///
-    /// Dropping the future does not stop the shutdown, but its report is lost.
+    /// Dropping the future does not stop the shutdown. The next call returns the report, of the holds that are still valid then.
     ///
     /// # Redisson
     ///
@@ -583,8 +586,9 @@ impl LockClient {
     /// As [`shutdown`](Self::shutdown), and releases the remaining holds. For the last step of a program that has stopped all work.
     ///
     /// The holders lose their holds first ([`LostReason::Closed`](crate::LostReason::Closed)), and other owners enter at once.
-    /// Permits of semaphores stay acquired. A
-    /// program whose tasks may still work under a lock should call [`shutdown`](Self::shutdown). Waits for up to another 5 s.
+    /// Permits of semaphores stay acquired. Locks of finished [`run_at_least`](crate::Lock::run_at_least) jobs stay held for their
+    /// time, and the report omits them. A program whose tasks may still work under a lock should call
+    /// [`shutdown`](Self::shutdown). Waits for up to another 5 s.
     ///
     /// # Cancel safety
     ///

@@ -43,8 +43,8 @@ impl UnreleasedHolds {
         self.any.store(!entries.is_empty(), Ordering::Relaxed);
     }
 
-    /// Takes the report of a shutdown that `began` then. Holds that had ended before then need no
-    /// release. The server may keep those that have ended since.
+    /// Takes the entries that were valid when the shutdown `began`. The server may keep a hold whose
+    /// validity has ended since.
     pub(super) fn take(&self, began: Instant) -> Vec<Unreleased> {
         let mut taken = Vec::new();
         self.change(|entries| taken.append(entries));
@@ -56,7 +56,8 @@ impl UnreleasedHolds {
 }
 
 impl Engine {
-    /// Records all holds of `tenure`, unless they are meant to last until its lease ends.
+    /// Records all holds of `tenure`. Omits those of `run_at_least` if the shutdown releases all
+    /// other holds.
     pub(super) fn record_left(&self, tenure: &Tenure) {
         let is_meant_to_stay =
             self.releases_held.load(Ordering::Acquire) && tenure.is_left_to_lease();
@@ -124,13 +125,13 @@ impl Engine {
         }
     }
 
-    /// Makes room for the holds that a shutdown leaves.
+    /// Removes the holds that have ended, so that they take no room in the report.
     pub(super) fn remove_ended_holds(&self) {
         self.unreleased.change(|entries| self.remove_ended(entries));
     }
 
-    /// Removes the holds that have ended, unless a shutdown has begun: its report has those that
-    /// were valid then.
+    /// Removes the holds that have ended. Keeps them once the client is closed, because `take`
+    /// selects by the start of the shutdown.
     fn remove_ended(&self, entries: &mut Vec<Entry>) {
         if !self.is_closed() {
             let now = Instant::now().into_std();
