@@ -1,4 +1,4 @@
-//! Threads that work on orders, each order by one thread of all processes: `cargo run --example blocking_worker --features
+//! Threads that work on orders, each order by one thread of all processes at a time: `cargo run --example blocking_worker --features
 //! blocking`, in two terminals.
 //!
 //! The server is that of `REDIS_URL`, or `redis://127.0.0.1:6379`.
@@ -7,7 +7,8 @@ use std::{sync::Mutex, thread, time::Duration};
 
 use redisson_lock::{Error, blocking::LockClient};
 
-/// Handles the `orders` that no other process handles, with this many threads. Returns the handled ones.
+/// Handles the `orders` that no other process handles now, with this many threads. Returns the handled ones. A real worker also checks
+/// under the lock that the order is not done yet.
 fn work(
     locks: &LockClient,
     threads: usize,

@@ -19,7 +19,7 @@ const SECONDS: [f64; 12] = [
     0.0005, 0.001, 0.002, 0.005, 0.01, 0.05, 0.1, 1.0, 10.0, 60.0, 600.0, 3600.0,
 ];
 /// Operations in one call.
-const OPERATIONS: [f64; 7] = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0];
+const OPERATIONS: [f64; 8] = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0];
 
 /// Installed before the first client connects: a client keeps the recorder that it finds then.
 fn recorder() -> Result<PrometheusHandle, Failure> {
@@ -61,6 +61,7 @@ async fn main() -> Result<(), Failure> {
         loop {
             if let Err(error) = work(&client).await {
                 eprintln!("{error}");
+                sleep(Duration::from_secs(1)).await;
             }
         }
     });

@@ -23,8 +23,9 @@ impl Billing {
             return Ok(Billed::Elsewhere);
         };
         tokio::select! {
-            () = work => {}
+            biased;
             _ = guard.lost() => return Ok(Billed::Stopped),
+            () = work => {}
         }
         guard.unlock().await?;
         Ok(Billed::Done)

@@ -26,7 +26,7 @@ use crate::{
 /// | servers | `singleServerConfig`, `sentinelServersConfig`, `clusterServersConfig`, `replicatedServersConfig`, and of `masterSlaveServersConfig` the master |
 /// | logins | `username`, `password`, of the file or the section; of sentinels `sentinelUsername`, `sentinelPassword`; `database` |
 /// | TLS, by addresses with `rediss://` | `sslTruststore` and `sslKeystore`, as `file:` URLs of PEM files; the second with certificate and key |
-/// | times | `timeout`, `connectTimeout` (cut to 5 s), in milliseconds or with a unit |
+/// | times | `timeout`, `connectTimeout` (cut to the maximum of [`LockClientBuilder::connect_timeout`]), in milliseconds or with a unit |
 /// | locks | `lockWatchdogTimeout`, `lockWatchdogBatchSize`, `fairLockWaitTimeout`, `slavesSyncTimeout` (cut to `timeout`), `checkLockSyncedSlaves`, `shardedSubscriptionMode`, `lazyInitialization` |
 /// | names | a `nameMapper` of any class whose one setting is `prefix`; `clientName` |
 /// | addresses of sentinels and clusters | a `natMapper` of the class `HostPortNatMapper` or `HostNatMapper`, or a `natMap` |
