@@ -1,6 +1,6 @@
 //! The client for blocking code.
 
-use std::time::Duration;
+use std::{io, panic::resume_unwind, thread, time::Duration};
 
 use tokio::runtime::Builder;
 use uuid::Uuid;
@@ -40,15 +40,17 @@ impl LockClient {
     }
 
     pub(crate) fn build(builder: LockClientBuilder) -> Result<Self, Error> {
-        // Waits for the answer of the client's own thread, and for pauses between attempts.
-        let here = Builder::new_current_thread().enable_time().build();
-        let here = here.map_err(|error| {
-            Error::config(format!("the client cannot start its runtime: {error}"))
-        })?;
-        let built = wait_for(here.handle(), builder.build());
-        // A drop would wait for the runtime's threads, which panics within an async task.
-        here.shutdown_background();
-        built.map(Self)
+        let work = || {
+            let here = Builder::new_current_thread().enable_time().build()?;
+            Ok(here.block_on(builder.build()))
+        };
+        // A thread without a runtime: pauses between attempts need `block_on`, which panics within an async task.
+        let built = thread::scope(|scope| {
+            let built = thread::Builder::new().spawn_scoped(scope, work)?.join();
+            built.unwrap_or_else(|panic| resume_unwind(panic))
+        });
+        let failed = |error: io::Error| Error::config(format!("the client cannot start: {error}"));
+        built.map_err(failed)?.map(Self)
     }
 
     /// The same client for async code. It has the same holds, and its tasks run on the client's own thread.

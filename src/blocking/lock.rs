@@ -37,7 +37,7 @@ pub struct Lock<K: Kind>(crate::Lock<K>);
 ///
 /// Such a client runs on the runtime that created it, unless it has [its own](crate::LockClientBuilder::own_runtime). A
 /// blocking call needs another thread of that runtime: within a task of a current-thread runtime (the default of
-/// `#[tokio::test]`), it panics. `spawn_blocking` is such a thread; a guard that is dropped on a runtime with one thread
+/// `#[tokio::test]`) or of a `LocalSet`, it panics. `spawn_blocking` is such a thread; a guard that is dropped on a runtime with one thread
 /// does not wait for its release.
 impl<K: Kind> From<crate::Lock<K>> for Lock<K> {
     fn from(lock: crate::Lock<K>) -> Self {

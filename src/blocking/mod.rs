@@ -10,9 +10,11 @@
 //!   program nor a blocked executor delay a renewal.
 //! - **A guard releases its hold when it is dropped**, also in a panic, and waits for the answer as [`Guard::unlock`] does.
 //!
-//! A call within an async task works, but blocks the executor's thread as any blocking call does. Its owner is that thread.
-//! A lock of an asynchronous client that runs on the same thread would wait without end: the call panics instead, with
-//! tokio's message for [`block_in_place`](tokio::task::block_in_place).
+//! A call within an async task works, but blocks the executor's thread as any blocking call does. Its owner is that thread: a
+//! guard that is kept when the call has returned does not exclude the next task on the thread, unless it is
+//! [`owned_by`](Lock::owned_by) another owner. If the task runs on the runtime of the client itself, the call hands the
+//! tasks of its thread to another thread ([`block_in_place`](tokio::task::block_in_place)). A runtime with a single thread
+//! has none, so the call panics with tokio's message; so it does in a `LocalSet`.
 //!
 //! ```no_run
 //! use redisson_lock::blocking::LockClient;
@@ -70,25 +72,29 @@ fn give_back<T: Send + 'static, A>(runtime: &Handle, held: T, release: impl Asyn
         runtime.spawn(async move { drop(held) });
         return;
     }
-    match is_its_only_thread(runtime) {
+    let is_single = runtime.runtime_flavor() == RuntimeFlavor::CurrentThread;
+    match is_single && is_its_thread(runtime) {
         true => drop(held),
         false => drop(wait_for(runtime, release(held))),
     }
 }
 
-/// Whether this is a thread of `runtime`, and that has one thread for all its tasks. A task that blocks it waits without end.
-fn is_its_only_thread(runtime: &Handle) -> bool {
-    let here = Handle::try_current();
-    here.is_ok_and(|here| here.id() == runtime.id())
-        && runtime.runtime_flavor() == RuntimeFlavor::CurrentThread
+/// Whether this is a thread of `runtime`.
+fn is_its_thread(runtime: &Handle) -> bool {
+    Handle::try_current().is_ok_and(|here| here.id() == runtime.id())
 }
 
 /// Runs `future` on this thread, with the timers of `runtime`. Unlike tokio's, it may be called within an async task.
 fn wait_for<F: Future>(runtime: &Handle, future: F) -> F::Output {
-    if is_its_only_thread(runtime) {
-        // Panics in a task, and does nothing in `spawn_blocking`.
-        tokio::task::block_in_place(|| {});
+    match is_its_thread(runtime) {
+        // This thread may be the only one that can run the connection's task, which tokio keeps for it.
+        // Panics in a task of a current-thread runtime, and does nothing in `spawn_blocking`.
+        true => tokio::task::block_in_place(|| run(runtime, future)),
+        false => run(runtime, future),
     }
+}
+
+fn run<F: Future>(runtime: &Handle, future: F) -> F::Output {
     let _entered = runtime.enter();
     // Tokio would never refill the budget of a task that calls this.
     let mut future = pin!(tokio::task::unconstrained(future));

@@ -27,7 +27,8 @@ pub struct Holder {
     pub holds: u32,
     /// Whether this is the write side of a [`ReadWriteLock`](crate::ReadWriteLock).
     pub writes: bool,
-    /// How long the holds last unless they are renewed; `None` without expiry.
+    /// How long the holds last unless they are renewed; `None` without expiry. Zero for a reader whose lease has ended: the
+    /// server keeps its entry until the last reader releases.
     pub remaining_lease: Option<Duration>,
 }
 
@@ -115,7 +116,12 @@ pub(crate) fn holders(reply: Reply) -> Result<Vec<Holder>, Refusal> {
             owner: owner.into(),
             holds: holds.parse().ok()?,
             writes,
-            remaining_lease: millis(left),
+            // A reader without live markers has -2.
+            remaining_lease: if left == "-2" {
+                Some(Duration::ZERO)
+            } else {
+                millis(left)
+            },
         })
     })
 }
@@ -166,6 +172,7 @@ mod tests {
         assert_eq!(owners, ["a:1", "b c:2", "f"]);
         assert_eq!(found[0].remaining_lease, Some(Duration::from_millis(20)));
         assert!(found[1].writes && found[1].remaining_lease.is_none());
+        assert_eq!(found[2].remaining_lease, Some(Duration::ZERO));
 
         let found = waiters(told("7 a\n-1 b c\nd")).unwrap();
         let places: Vec<_> = found.iter().map(|waiter| waiter.place_kept).collect();

@@ -537,6 +537,47 @@ async fn a_task_does_not_wait_for_its_own_thread() {
     );
 }
 
+/// The connection's task is the next one of the thread that waits for it: another thread must run it.
+#[test]
+fn a_task_waits_on_the_only_worker_of_its_clients_runtime() {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .unwrap();
+    let server = runtime.block_on(Server::start());
+    let url = server.url();
+    let task = runtime.spawn(async {
+        let client = redisson_lock::LockClient::connect(url).await;
+        let lock = redisson_lock::blocking::Lock::from(client.unwrap().reentrant_lock("a"));
+        lock.lock().unwrap().unlock().unwrap();
+        drop(lock.lock().unwrap());
+        assert_eq!(lock.is_locked(), Ok(false));
+    });
+    let (done, result) = std::sync::mpsc::channel();
+    runtime.spawn(async move { done.send(task.await) });
+    // Without workers, the runtime has no timers either.
+    let result = result.recv_timeout(SOON);
+    runtime.shutdown_background();
+    result.expect("the task ends").unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_starts_before_its_server_waits_for_it() {
+    let server = Server::start().await;
+    server.kill();
+    let within = |wait| {
+        let builder = redisson_lock::LockClient::builder().url(server.url());
+        let building = plainly(move || builder.retry_start(wait).build_blocking());
+        tokio::time::timeout(2 * SOON, building)
+    };
+    let refused = within(Duration::from_millis(700)).await.unwrap();
+    assert!(matches!(refused, Err(Error::Unavailable { .. })));
+    let (client, ()) = tokio::join!(within(SOON), server.restart());
+    let client = client.unwrap().unwrap();
+    plainly(move || client.shutdown()).await;
+}
+
 /// The temporary runtime of `connect` ends within the task, where tokio panics if its drop has to wait.
 #[tokio::test]
 async fn a_client_connects_within_an_async_task() {

@@ -36,7 +36,7 @@ struct Losses {
     replies: f64,
     requests: f64,
     segments: f64,
-    next_reply: bool,
+    next_replies: u32,
     next_request: bool,
     only: Option<String>,
 }
@@ -67,9 +67,9 @@ impl Faults {
         self.losses().segments = probability;
     }
 
-    /// Loses the reply of the next script that runs.
+    /// Loses the reply of the next script that runs. Each call loses one reply.
     pub fn lose_next_reply(&self) {
-        self.losses().next_reply = true;
+        self.losses().next_replies += 1;
     }
 
     /// Loses the next script itself.
@@ -179,7 +179,7 @@ impl Faults {
             return false;
         };
         if resp::without_attributes(reply).starts_with(b"-NOSCRIPT") {
-            self.losses().next_reply |= once;
+            self.losses().next_replies += u32::from(once);
             return false;
         }
         self.0.lost_replies.fetch_add(1, Relaxed);
@@ -246,7 +246,8 @@ impl Losses {
             Fate::Pass
         } else if std::mem::take(&mut self.next_request) {
             Fate::LoseRequest
-        } else if std::mem::take(&mut self.next_reply) {
+        } else if self.next_replies > 0 {
+            self.next_replies -= 1;
             Fate::LoseReply { once: true }
         } else if self.happens(self.requests) {
             Fate::LoseRequest
