@@ -10,7 +10,7 @@ use crate::{durability::Durability, error::Error, lease::Lease};
 
 /// The settings of a [`LockClient`](crate::LockClient).
 ///
-/// A setting that Redisson has too has Redisson's default. With the feature `serde`, which is on by default, serde reads a
+/// A setting that Redisson has too has Redisson's default, but for `clientName`. With the feature `serde`, which is on by default, serde reads a
 /// configuration from JSON, YAML or TOML under Redisson's names; a setting without such a name has its Rust name in camelCase
 /// (`maxPollInterval`). Times are in milliseconds or have a unit (`"30s"`). An unknown field is an error that names it.
 ///
@@ -87,8 +87,8 @@ pub struct Config {
     pub watchdog_batch_size: usize,
 
     /// How long a Java waiter for a fair lock keeps its place in the queue. Default: 300 s. Set it to the value of the Java
-    /// services: a Java waiter subtracts that time from every place behind it when it leaves, so a waiter of this crate behind
-    /// it adds the same time first. A waiter of this crate keeps its own place for three times
+    /// services: a leaving Java waiter shortens every place behind it by that time, so a waiter of this crate behind it asks for
+    /// a place that is longer by that time. A waiter of this crate keeps its own place for three times
     /// [`max_poll_interval`](Self::max_poll_interval), whatever this setting is.
     ///
     /// Redisson: `fairLockWaitTimeout`.
@@ -123,6 +123,7 @@ pub struct Config {
     /// Whether an acknowledgement requires the disk (`WAITAOF`), at the master and at the replicas. Default: false. Needs Redis 7.2
     /// or Valkey, and append-only files. If the server refuses, the log says so (three times a minute at most), and the
     /// client waits for replicas without their disks.
+    /// It has no effect where no replica is required, as on a single server: use `appendfsync always` there.
     ///
     /// Redisson: none.
     pub wait_for_disk: bool,
@@ -176,8 +177,8 @@ pub struct Config {
     #[cfg_attr(feature = "serde", serde(deserialize_with = "reading::millis"))]
     pub local_hand_off: Duration,
 
-    /// After how long a wait for another owner of the same client is logged (WARN, once for each hold of that owner). Default:
-    /// 10 s. `None` logs nothing; a configuration that serde reads may say `0` for it. At least 10 ms.
+    /// After how long a wait for another owner of the same client is logged (WARN, once for each hold of that owner, once a minute
+    /// in all). Default: 10 s. `None` logs nothing; a configuration that serde reads may say `0` for it. At least 10 ms.
     ///
     /// The holder may itself wait for the waiting task: a spawned task (`tokio::spawn`, `JoinSet`, `spawn_blocking`) is a new owner,
     /// unless it runs by [`Owner::spawn`](crate::Owner::spawn) or [`Owner::scope`](crate::Owner::scope).

@@ -12,8 +12,9 @@ use crate::{
 /// A latch: open while its count is 0, or before the count is set. Its waiters continue when it opens. Made by
 /// [`LockClient::count_down_latch`](crate::LockClient::count_down_latch).
 ///
-/// A waiter never misses an opening, even if a new count follows at once. [Deleting](Self::delete) a latch opens it. In
-/// Redisson, waiters can miss an opening, and a deletion does not wake them.
+/// A waiter does not miss an opening while its connection lasts, even if a new count follows at once. During a reconnection it
+/// misses an opening that a new count follows. [Deleting](Self::delete) a latch opens it. In Redisson, waiters can miss an opening
+/// at any time, and a deletion does not wake them.
 ///
 /// # Redisson
 ///
@@ -35,7 +36,10 @@ impl CountDownLatch {
         self.spec.as_ref().map_err(|error| Error::clone(error))
     }
 
-    /// Sets the count of an open latch. Returns whether the latch was open.
+    /// Sets the count of a latch that has none. Returns whether it had none. A count of 0 leaves the latch open; it must be
+    /// [deleted](Self::delete) or counted down before the next count.
+    ///
+    /// After [`Error::Unavailable`] the operation continues in the background.
     ///
     /// # Errors
     ///
@@ -67,7 +71,8 @@ impl CountDownLatch {
 
     /// Counts down by one; the last count opens the latch. An open latch stays unchanged.
     ///
-    /// A call counts once, even if its reply was lost.
+    /// A call counts once, even if its reply was lost. After [`Error::Unavailable`] it continues in the background, and a second call
+    /// would count again.
     ///
     /// # Errors
     ///
@@ -112,7 +117,7 @@ impl CountDownLatch {
         Ok(u64::try_from(number(found)).unwrap_or(0))
     }
 
-    /// Waits until the latch is open, or was open at any time since the call.
+    /// Waits until the latch is open, or was open at any time since the call while its connection lasted.
     ///
     /// # Errors
     ///

@@ -185,7 +185,7 @@ impl Election {
     }
 
     /// Returns a stream of the leader, now and after each change. The stream asks the server every second while it is polled, so it
-    /// may miss a shorter term. Errors are items; the stream never ends.
+    /// may miss a shorter term. Errors are items, once each; the stream never ends. After [`Error::Closed`] no further item comes.
     ///
     /// # Cancel safety
     ///
@@ -273,7 +273,8 @@ impl Term {
         self.guard.is_lost()
     }
 
-    /// Returns a token that the end of the term cancels, to stop other tasks.
+    /// Returns a token that the loss of the term cancels, to stop other tasks. [`resign`](Self::resign) and a drop do not cancel
+    /// it: stop these tasks first.
     pub fn cancellation_token(&self) -> CancellationToken {
         self.guard.cancellation_token()
     }

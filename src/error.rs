@@ -15,7 +15,8 @@ pub enum LostReason {
     Expired,
     /// The server no longer has the hold: the lock was forced open, its key was deleted, or the server lost its data.
     Gone,
-    /// The client was shut down, or the runtime that created it has ended. Nothing renews the hold: it ends with its lease.
+    /// The client was shut down, or the runtime that created it has ended. Nothing renews the hold: it ends with its lease, or at
+    /// once if [`shutdown_and_release`](crate::LockClient::shutdown_and_release) ended the client.
     Closed,
 }
 
@@ -230,6 +231,8 @@ impl Error {
 
     /// Returns whether the same call may succeed later without a change of program, set-up or data: the server could not be
     /// reached, or too few replicas acknowledged. A busy lock is no error: `try_lock` returns `None`.
+    ///
+    /// A release, a count or a change of permits continues after [`Error::Unavailable`]: a second call would execute it twice.
     ///
     /// # Examples
     ///

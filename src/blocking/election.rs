@@ -104,7 +104,7 @@ impl Term {
         self.term().is_lost()
     }
 
-    /// A token that is cancelled when the term is over, to stop async tasks.
+    /// A token that is cancelled when the term is lost, to stop async tasks. A release does not cancel it.
     pub fn cancellation_token(&self) -> CancellationToken {
         self.term().cancellation_token()
     }

@@ -47,7 +47,8 @@ impl LockClient {
     /// # Errors
     ///
     /// [`Error::Config`] for an invalid URL, and when the server refuses the user or password; [`Error::Unavailable`] when
-    /// no connection is established within 10 s; [`Error::Redis`] when the server refuses the connection for another reason.
+    /// the attempt to connect fails, after 10 s at most ([`retry_start`](LockClientBuilder::retry_start) repeats it). On a cluster, one node that
+    /// answers is enough. [`Error::Redis`] when the server refuses the connection for another reason.
     /// No error contains the URL.
     ///
     /// # Cancel safety
@@ -125,7 +126,7 @@ impl LockClientBuilder {
     }
 
     /// Connects to the master of `service` that the sentinels `nodes` name, each as `host:port`, or by TLS as
-    /// `rediss://host:port`. The first node decides about TLS for all.
+    /// `rediss://host:port`. All nodes or none use TLS: a mixture is [`Error::Config`](crate::Error::Config).
     ///
     /// # Redisson
     ///

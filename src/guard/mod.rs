@@ -36,8 +36,8 @@ pub type DynGuard = Guard<Dyn>;
 /// A hold can end before its guard: at the end of a fixed lease, after an outage of Redis, after a stop of this process, by a
 /// forced unlock, or when the server loses its data. Code that must stop then has four ways:
 /// [`is_lost`](Self::is_lost) before each step that matters, [`lost`](Self::lost) in a `select!`,
-/// [`cancellation_token`](Self::cancellation_token) to stop other tasks, and [`Lock::run`](crate::Lock::run), which does all
-/// three. The validity of a hold ends at [`valid_until`](Self::valid_until), 1 % of the lease and 2 ms before the lease on the
+/// [`cancellation_token`](Self::cancellation_token) to stop other tasks, and [`Lock::run`](crate::Lock::run), which drops its
+/// body; tasks that the body has spawned need the token. The validity of a hold ends at [`valid_until`](Self::valid_until), 1 % of the lease and 2 ms before the lease on the
 /// server. The holder therefore learns of the loss before another owner can enter.
 #[must_use = "a guard that is dropped releases its hold"]
 pub struct Guard<K: Kind> {
@@ -129,7 +129,7 @@ impl<K: Kind> Guard<K> {
         self.hold.acknowledged
     }
 
-    /// Completes with the reason when the hold is lost. Never completes after a release.
+    /// Completes with the reason when the hold is lost.
     ///
     /// # Cancel safety
     ///
@@ -177,8 +177,8 @@ impl<K: Kind> Guard<K> {
     }
 
     /// Returns the end of this hold's validity if no further renewal succeeds. A renewal moves it forward. The release of an
-    /// inner hold restarts the leases of the outer holds. An earlier loss means that the server lost the lock. A longer hold
-    /// of the same owner keeps the guard valid past this time.
+    /// inner hold restarts the leases of the outer holds, unless renewals wait for replicas. An earlier loss means that the server
+    /// lost the lock, or that the client was closed. A longer hold of the same owner keeps the guard valid past this time.
     ///
     /// # Redisson
     ///

@@ -112,7 +112,7 @@ impl MultiGuard {
             .collect()
     }
 
-    /// Completes with the reason when the hold is lost. Never completes after a release.
+    /// Completes with the reason when the hold is lost.
     ///
     /// # Cancel safety
     ///

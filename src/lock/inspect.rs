@@ -12,7 +12,7 @@ use crate::{
 };
 
 impl<K: Kind> Lock<K> {
-    /// Frees the lock from any owner, and wakes a waiter. Returns whether it was held.
+    /// Frees the lock from any owner, and wakes a waiter. Returns whether it freed a hold.
     ///
     /// Holders of this client learn of the loss at once. A holder of another client learns of it at its next renewal. With a fixed
     /// lease, it may learn of it only at [`Guard::valid_until`](crate::Guard::valid_until). Waits for one answer of the server.

@@ -206,7 +206,7 @@ impl<K: Kind> Lock<K> {
     /// first use.
     ///
     /// A hold inside another one of the same owner may extend the remaining time, but never shortens it. Its release starts the
-    /// lease or the renewal of the outer hold anew.
+    /// lease or the renewal of the outer hold anew, unless renewals wait for replicas.
     ///
     /// # Redisson
     ///

@@ -195,8 +195,8 @@ impl<Q: Quorum> GroupLock<Q> {
     ///
     /// # Errors
     ///
-    /// As [`lock`](Self::lock), but [`Error::Unavailable`] when there was no answer within `wait`. `None` means that other
-    /// owners held the locks all the time.
+    /// As [`lock`](Self::lock), but [`Error::Unavailable`] when there was no answer within `wait`. `None` means that
+    /// the group never had enough of the locks at one time.
     ///
     /// # Cancel safety
     ///

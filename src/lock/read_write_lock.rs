@@ -18,7 +18,8 @@ use crate::wire::{read::Read, write::Write};
 /// - One owner may have up to 1,000 read holds on one lock
 ///   ([`Error::TooManyHolds`](crate::Error::TooManyHolds)).
 /// - A dead reader excludes writers for one lease and a half at most.
-/// - Queries concern one side, and [`force_unlock`](Lock::force_unlock) frees one side.
+/// - Queries concern one side, and [`force_unlock`](Lock::force_unlock) frees one side. That of the write side also frees the
+///   writer's read holds; that of the read side does nothing while an owner writes.
 ///
 /// [docs/read-write-lock.md](https://docs.rs/crate/redisson-lock/latest/source/docs/read-write-lock.md) shows the keys, and the
 /// leases of holds inside one another.

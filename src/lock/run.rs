@@ -133,8 +133,9 @@ impl<K: Kind> Lock<K> {
     /// finds the lock held, and skips the finished job.
     ///
     /// Runs `body` for an owner of its own, so no other job of the same task enters. Returns when `body` returns; the client holds
-    /// the lock until `least` is over. If the process ends before that, the lock ends a fiftieth of `least` and half a second
-    /// later, or with the watchdog's lease, whichever is later. [`shutdown_and_release`](crate::LockClient::shutdown_and_release)
+    /// the lock until `least` is over. If the process ends after `body`, the lock ends at most a fiftieth of `least` and half a
+    /// second after that, or with the watchdog's lease if that is later. If the process ends during `body`, the lock ends with its
+    /// lease: that of the watchdog, or a fixed one. [`shutdown_and_release`](crate::LockClient::shutdown_and_release)
     /// leaves such locks alone. An error as the result of `body` changes nothing. A dropped or panicking `body` frees the lock at
     /// once. `least` also extends a shorter fixed lease ([`with_lease`](Self::with_lease)).
     ///

@@ -44,6 +44,8 @@ impl Semaphore {
 
     /// Sets the number of permits of a semaphore that does not exist yet. Returns whether it did.
     ///
+    /// After [`Error::Unavailable`] the operation continues in the background.
+    ///
     /// # Errors
     ///
     /// [`Error::Unavailable`] after [`Config::command_wait`](crate::Config::command_wait), [`Error::WrongKind`] when the
@@ -74,7 +76,8 @@ impl Semaphore {
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: a permit that is granted after the future is dropped is released.
+    /// Cancel safe: a permit that is granted after the future is dropped is released. After a lost reply and an outage longer than
+    /// [`Config::outage_wait`](crate::Config::outage_wait), permits may stay acquired; the log says so.
     ///
     /// # Redisson
     ///
@@ -205,6 +208,8 @@ impl Semaphore {
     /// Releases permits without a guard, those of a [`Permit::leak`]. The server does not check that they were acquired: it
     /// adds them to the number in any case.
     ///
+    /// After [`Error::Unavailable`] the operation continues in the background, and a second call would execute it again.
+    ///
     /// # Errors
     ///
     /// As [`try_set_permits`](Self::try_set_permits).
@@ -229,6 +234,8 @@ impl Semaphore {
 
     /// Adds permits; a negative number removes permits. More permits may then be acquired than exist.
     ///
+    /// After [`Error::Unavailable`] the operation continues in the background, and a second call would execute it again.
+    ///
     /// # Errors
     ///
     /// As [`try_set_permits`](Self::try_set_permits).
@@ -245,7 +252,9 @@ impl Semaphore {
         self.engine.release_permits(self.spec()?, permits).await
     }
 
-    /// Acquires all available permits, and returns their number.
+    /// Sets the number of available permits to 0, and returns the former number, which may be negative.
+    ///
+    /// After [`Error::Unavailable`] the operation continues in the background, and a second call would execute it again.
     ///
     /// # Errors
     ///

@@ -583,7 +583,7 @@ impl ExpirablePermit {
     }
 
     /// Completes with the reason when the permit is lost: its lease ended, a renewal found it gone, or the client was shut
-    /// down. Never completes for a permit without an end.
+    /// down. For a permit without an end, only a shutdown completes it.
     ///
     /// A permit that is not [renewed](PermitExpirableSemaphore::renewed) is lost at [`valid_until`](Self::valid_until).
     ///
