@@ -196,8 +196,9 @@ impl<K: Kind> Guard<K> {
     ///
     /// [`Error::Lost`] when the hold is gone, [`Error::Config`] for a lease out of bounds, [`Error::Redis`], [`Error::Closed`].
     /// [`Error::Unavailable`] when no answer came within [`Config::command_wait`](crate::Config::command_wait), and
-    /// [`Error::Replication`] when too few replicas acknowledged: the validity then stays as it was, unless the answer comes
-    /// later. The server may keep the hold for longer.
+    /// [`Error::Replication`] when too few replicas acknowledged, whatever
+    /// [`Config::check_replicas`](crate::Config::check_replicas) says: the validity then stays as it was, unless the answer
+    /// comes later. The server may keep the hold for longer.
     ///
     /// # Cancel safety
     ///
