@@ -16,8 +16,8 @@ pub type DynGuard = Guard<Dyn>;
 /// One hold on a lock of kind `K`, for blocking code: see [`crate::Guard`].
 ///
 /// It keeps its owner when it moves to another thread. **Dropping it releases the hold** and waits for the server's answer,
-/// at most for [`Config::command_wait`](crate::Config::command_wait). A release without an answer continues on the client's
-/// own thread.
+/// at most for [`Config::command_wait`](crate::Config::command_wait). A release without an answer continues in the
+/// background.
 #[must_use = "a guard that is dropped releases its hold"]
 pub struct Guard<K: Kind>(Option<crate::Guard<K>>);
 

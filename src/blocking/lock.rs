@@ -35,10 +35,10 @@ pub struct Lock<K: Kind>(crate::Lock<K>);
 
 /// Converts a lock of an asynchronous client.
 ///
-/// Such a client runs on the runtime that created it, unless it has [its own](crate::LockClientBuilder::own_runtime). A
-/// blocking call needs another thread of that runtime: within a task of a current-thread runtime (the default of
-/// `#[tokio::test]`) or of a `LocalSet`, it panics. `spawn_blocking` is such a thread; a guard that is dropped on a runtime with one thread
-/// does not wait for its release.
+/// Such a client runs on the runtime that created it, unless it has [its own](crate::LockClientBuilder::own_runtime). Within a
+/// task of a current-thread runtime (the default of `#[tokio::test]`) or of a `LocalSet`, a blocking call panics, because the
+/// client needs that thread; `spawn_blocking` has another one. A guard that is dropped on a current-thread runtime does not
+/// wait for its release.
 impl<K: Kind> From<crate::Lock<K>> for Lock<K> {
     fn from(lock: crate::Lock<K>) -> Self {
         Self(lock)

@@ -10,11 +10,13 @@
 //!   program nor a blocked executor delay a renewal.
 //! - **A guard releases its hold when it is dropped**, also in a panic, and waits for the answer as [`Guard::unlock`] does.
 //!
-//! A call within an async task works, but blocks the executor's thread as any blocking call does. Its owner is that thread: a
-//! guard that is kept when the call has returned does not exclude the next task on the thread, unless it is
-//! [`owned_by`](Lock::owned_by) another owner. If the task runs on the runtime of the client itself, the call hands the
-//! tasks of its thread to another thread ([`block_in_place`](tokio::task::block_in_place)). A runtime with a single thread
-//! has none, so the call panics with tokio's message; so it does in a `LocalSet`.
+//! A call within an async task works, but blocks the executor's thread as any blocking call does. Its owner is that thread.
+//! After an `await` the task may run on another thread, and another task on this one: a guard that is kept until then needs
+//! [`owned_by`](Lock::owned_by) with an owner of its own.
+//!
+//! A lock of an asynchronous client needs the runtime of that client. A task of the same runtime hands the tasks of its thread
+//! to another thread during the call ([`block_in_place`](tokio::task::block_in_place)). That is impossible in a current-thread
+//! runtime and in a `LocalSet`, so the call panics with tokio's message.
 //!
 //! ```no_run
 //! use redisson_lock::blocking::LockClient;
@@ -55,6 +57,8 @@ pub use synchronizers::{
     CountDownLatch, ExpirablePermit, Permit, PermitExpirableSemaphore, Semaphore,
 };
 
+use crate::engine::PollsHere;
+
 /// A thread that sleeps until it is woken.
 struct Sleeper(Thread);
 
@@ -72,23 +76,31 @@ fn give_back<T: Send + 'static, A>(runtime: &Handle, held: T, release: impl Asyn
         runtime.spawn(async move { drop(held) });
         return;
     }
-    let is_single = runtime.runtime_flavor() == RuntimeFlavor::CurrentThread;
-    match is_single && is_its_thread(runtime) {
+    // A panic during a panic would abort the process.
+    let may_panic = thread::panicking() && is_in_its_task(runtime);
+    match may_panic || is_its_only_thread(runtime) {
         true => drop(held),
         false => drop(wait_for(runtime, release(held))),
     }
 }
 
-/// Whether this is a thread of `runtime`.
 fn is_its_thread(runtime: &Handle) -> bool {
     Handle::try_current().is_ok_and(|here| here.id() == runtime.id())
 }
 
+fn is_its_only_thread(runtime: &Handle) -> bool {
+    runtime.runtime_flavor() == RuntimeFlavor::CurrentThread && is_its_thread(runtime)
+}
+
+/// Whether a task of `runtime` runs on this thread, or a closure of `spawn_blocking`.
+fn is_in_its_task(runtime: &Handle) -> bool {
+    is_its_only_thread(runtime) || (is_its_thread(runtime) && tokio::task::try_id().is_some())
+}
+
 /// Runs `future` on this thread, with the timers of `runtime`. Unlike tokio's, it may be called within an async task.
 fn wait_for<F: Future>(runtime: &Handle, future: F) -> F::Output {
-    match is_its_thread(runtime) {
-        // This thread may be the only one that can run the connection's task, which tokio keeps for it.
-        // Panics in a task of a current-thread runtime, and does nothing in `spawn_blocking`.
+    match is_in_its_task(runtime) {
+        // Tokio may have left the connection's task to this thread. Does nothing in `spawn_blocking`.
         true => tokio::task::block_in_place(|| run(runtime, future)),
         false => run(runtime, future),
     }
@@ -96,6 +108,7 @@ fn wait_for<F: Future>(runtime: &Handle, future: F) -> F::Output {
 
 fn run<F: Future>(runtime: &Handle, future: F) -> F::Output {
     let _entered = runtime.enter();
+    let _polls = PollsHere::new();
     // Tokio would never refill the budget of a task that calls this.
     let mut future = pin!(tokio::task::unconstrained(future));
     let waker = Arc::new(Sleeper(thread::current())).into();

@@ -87,6 +87,8 @@ pub(crate) use group::{Group, HeldMember, Member, release_all, send_permits, val
 pub(crate) use hold_guard::{HoldGuard, OnFailure};
 pub(crate) use loss::{cancel_at_the_loss_of_group, loss_of, loss_of_group, lost_reason};
 pub(crate) use request::{AcquireOptions, AcquireRequest, Deadline, Subject, Then};
+#[cfg(feature = "blocking")]
+pub(crate) use runtime::PollsHere;
 pub(crate) use synchronizers::{ExpirablePermitGuard, PermitGuard};
 pub(crate) use tenure::Tenure;
 

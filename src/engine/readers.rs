@@ -21,7 +21,7 @@ use std::{pin::pin, sync::Arc, time::Duration};
 
 use tokio::{
     sync::Notify,
-    task::{coop::consume_budget, yield_now},
+    task::coop::consume_budget,
     time::{Instant, timeout_at},
 };
 
@@ -30,6 +30,7 @@ use super::{
     attempt::{AttemptOutcome, PriorAttempt},
     hold_guard::HoldGuard,
     request::{AcquireRequest, Deadline},
+    runtime,
     tenure::Tenure,
     uses::Use,
 };
@@ -73,7 +74,7 @@ impl Readers {
     /// Yields to ready tasks: a task that reads again and again would keep them, and waiting readers, from their turn.
     pub(super) async fn yield_to_ready_tasks(&self) {
         match self.has_waiters() {
-            true => yield_now().await,
+            true => runtime::yield_now().await,
             false => consume_budget().await,
         }
     }

@@ -9,7 +9,7 @@
 use std::sync::{Arc, atomic::Ordering};
 
 use futures_util::future::join_all;
-use tokio::{sync::mpsc, task::yield_now, time::Instant};
+use tokio::{sync::mpsc, time::Instant};
 
 use super::{BoxFuture, CallError, Engine, SHUTDOWN_WAIT, runtime};
 use crate::{
@@ -225,7 +225,7 @@ impl Engine {
             if !tenure.is_about_to_be_joined() {
                 break;
             }
-            yield_now().await;
+            runtime::yield_now().await;
             if let Some(left) = tenure.leave(id) {
                 return Ok(released(left));
             }

@@ -1,10 +1,57 @@
 //! Checks of the runtime that a client is used on.
 
+#[cfg(feature = "blocking")]
+use std::{cell::Cell, future::poll_fn, task::Poll};
 use std::{net::Ipv4Addr, panic::catch_unwind, time::Duration};
 
 use tokio::{net::TcpListener, runtime::Handle};
 
 use crate::error::Error;
+
+#[cfg(not(feature = "blocking"))]
+pub(super) use tokio::task::yield_now;
+
+#[cfg(feature = "blocking")]
+thread_local! {
+    static POLLS_HERE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// A mark of a thread that polls futures itself, outside of a scheduler. Its drop restores the
+/// mark before.
+#[cfg(feature = "blocking")]
+pub(crate) struct PollsHere(bool);
+
+#[cfg(feature = "blocking")]
+impl PollsHere {
+    pub(crate) fn new() -> Self {
+        Self(POLLS_HERE.replace(true))
+    }
+}
+
+#[cfg(feature = "blocking")]
+impl Drop for PollsHere {
+    fn drop(&mut self) {
+        POLLS_HERE.set(self.0);
+    }
+}
+
+/// Yields to ready tasks. On a thread that polls futures itself, tokio's function would leave the
+/// wake-up to a scheduler that waits for this thread.
+#[cfg(feature = "blocking")]
+pub(super) async fn yield_now() {
+    if !POLLS_HERE.get() {
+        return tokio::task::yield_now().await;
+    }
+    let mut has_yielded = false;
+    poll_fn(|context| {
+        if std::mem::replace(&mut has_yielded, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
 
 /// Returns an error outside of a tokio runtime.
 pub(super) fn check() -> Result<(), Error> {

@@ -13,7 +13,7 @@ use redisson_lock::{
     AnyLock, Config, Error, LostReason, Owner, Reentrant, Released,
     blocking::{Guard, LockClient, MultiGuard, MultiLock, RedLock},
 };
-use testbed::{Server, eventually};
+use testbed::{Proxy, Server, eventually};
 
 use crate::hostile::log_lines::LogLines;
 
@@ -560,6 +560,35 @@ fn a_task_waits_on_the_only_worker_of_its_clients_runtime() {
     let result = result.recv_timeout(SOON);
     runtime.shutdown_background();
     result.expect("the task ends").unwrap();
+}
+
+/// A reader yields to readers that wait. The scheduler of a thread that waits would keep such a wake-up.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reader_within_an_async_task_yields_to_other_threads() {
+    let server = Server::start().await;
+    let proxy = Proxy::start(server.port()).await;
+    // Readers wait for each other's answers.
+    proxy.faults().delay_replies(Duration::from_millis(5));
+    let url = proxy.url();
+    let reading = plainly(move || {
+        let client = LockClient::connect(url).unwrap();
+        let read = || {
+            let lock = client.read_write_lock("a").read().clone();
+            for _ in 0..100 {
+                lock.lock().unwrap().unlock().unwrap();
+            }
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread().build();
+        thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(read);
+            }
+            runtime.unwrap().block_on(async { read() });
+        });
+    });
+    tokio::time::timeout(SOON, reading)
+        .await
+        .expect("all readers are served");
 }
 
 #[tokio::test(flavor = "multi_thread")]
