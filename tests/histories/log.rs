@@ -162,13 +162,20 @@ pub struct Event {
     pub what: What,
 }
 
+impl Spot {
+    /// Whether the owner is a thread of Java. Bit 62 of all other owners is set.
+    pub fn is_java(&self) -> bool {
+        self.owner < 4
+    }
+}
+
 impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Spot { owner, names, side } = self.spot;
         let at = self.at.as_micros() as f64 / 1e3;
         match &self.what {
             What::Fault(fault) => write!(f, "{at:>10.3} ms  {fault}"),
-            what if owner < 4 => write!(
+            what if self.spot.is_java() => write!(
                 f,
                 "{at:>10.3} ms  Java thread {owner} on {names:b} {side:?}: {what:?}"
             ),

@@ -256,6 +256,12 @@ const OF_THE_CHECKER: &[Regression] = &[
         "a shutdown lists each of the readers that share a field of the server",
     ),
     (
+        26_426_369,
+        Kind::Node,
+        "slow",
+        "a writer of Redisson waited for a lease of 30 s that a reader of Redisson had cut without a message",
+    ),
+    (
         21_263_244,
         Kind::Cluster,
         "closings",

@@ -307,10 +307,13 @@ impl ServerRules {
         if !self.is_single() {
             return std::future::pending().await;
         }
+        // Redisson's readers may leave a much shorter lease without a message. Waiters expect the longer one, and Redisson's wait for
+        // its end.
+        let has_silent_cuts = self.has_java && self.subject.name == "read_write";
         let longest = match self.profile.disturbed {
             None if self.subject.name == "spin" => LONGEST_FREE_SPINNING,
-            // Redisson's readers may leave a much shorter lease without a message, and waiters expect the longer one.
-            None if self.has_java && self.subject.name == "read_write" => LONGEST_FREE_DISTURBED,
+            // Waiters of this crate poll.
+            None if has_silent_cuts => LONGEST_FREE_DISTURBED,
             None if self.subject.name == "simple" && self.profile.forced => {
                 LONGEST_FREE_UNANNOUNCED
             }
@@ -331,7 +334,9 @@ impl ServerRules {
                 let state = self.state();
                 let mut waits = state.waits.iter();
                 let waits = waits.find(|(spot, began)| {
-                    spot.names == 1 << index && now.saturating_sub(since.max(**began)) > longest
+                    spot.names == 1 << index
+                        && !(has_silent_cuts && spot.is_java())
+                        && now.saturating_sub(since.max(**began)) > longest
                 });
                 if let Some((spot, _)) = waits {
                     return format!(

@@ -293,7 +293,7 @@ impl Thread {
             );
             let key = self.scene.names[name].clone();
             let connections = &mut connections[name];
-            let taken = timeout(PATIENCE, self.lock(dialect, &key, connections)).await;
+            let taken = timeout(PATIENCE + LEASE, self.lock(dialect, &key, connections)).await;
             let Ok(asked) = taken else {
                 self.scene.log.note(spot, What::Failed(Trouble::Hung));
                 break;

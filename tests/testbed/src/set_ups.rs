@@ -236,8 +236,18 @@ impl Watched {
         false
     }
 
-    /// Makes the sentinels replace a healthy master.
+    /// Makes the sentinels replace a healthy master, once: a loaded machine can delay the new one for longer than a second.
     pub async fn order_failover(&self) {
+        let patient = [
+            "SENTINEL",
+            "SET",
+            Self::SERVICE,
+            "down-after-milliseconds",
+            "10000",
+        ];
+        for sentinel in &self.sentinels {
+            sentinel.command::<()>(&patient).await;
+        }
         let order = ["SENTINEL", "FAILOVER", Self::SERVICE];
         self.sentinels[0].command::<()>(&order).await;
     }
