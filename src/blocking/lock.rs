@@ -38,7 +38,7 @@ pub struct Lock<K: Kind>(crate::Lock<K>);
 /// Such a client runs on the runtime that created it, unless it has [its own](crate::LockClientBuilder::own_runtime). Within a
 /// task of a current-thread runtime (the default of `#[tokio::test]`) or of a `LocalSet`, a blocking call panics, because the
 /// client needs that thread; `spawn_blocking` has another one. A guard that is dropped on a current-thread runtime does not
-/// wait for its release.
+/// wait for its release; nor does one that a panic drops in a task or a `spawn_blocking` of the client's runtime.
 impl<K: Kind> From<crate::Lock<K>> for Lock<K> {
     fn from(lock: crate::Lock<K>) -> Self {
         Self(lock)

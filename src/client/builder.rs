@@ -47,9 +47,9 @@ impl LockClient {
     /// # Errors
     ///
     /// [`Error::Config`] for an invalid URL, and when the server refuses the user or password; [`Error::Unavailable`] when
-    /// the attempt to connect fails, after 10 s at most ([`retry_start`](LockClientBuilder::retry_start) repeats it). On a cluster, one node that
-    /// answers is enough. [`Error::Redis`] when the server refuses the connection for another reason.
-    /// No error contains the URL.
+    /// the attempt to connect fails, after 10 s at most ([`retry_start`](LockClientBuilder::retry_start) repeats it). On a
+    /// cluster, one node that answers is enough. [`Error::Redis`] when the server refuses the connection for another reason. No
+    /// error contains the URL.
     ///
     /// # Cancel safety
     ///

@@ -1,4 +1,4 @@
-//! Checks of the runtime that a client is used on.
+//! Checks of the runtime that a client is used on, and yields to its tasks.
 
 #[cfg(feature = "blocking")]
 use std::{cell::Cell, future::poll_fn, task::Poll};

@@ -37,8 +37,8 @@ pub type DynGuard = Guard<Dyn>;
 /// forced unlock, or when the server loses its data. Code that must stop then has four ways:
 /// [`is_lost`](Self::is_lost) before each step that matters, [`lost`](Self::lost) in a `select!`,
 /// [`cancellation_token`](Self::cancellation_token) to stop other tasks, and [`Lock::run`](crate::Lock::run), which drops its
-/// body; tasks that the body has spawned need the token. The validity of a hold ends at [`valid_until`](Self::valid_until), 1 % of the lease and 2 ms before the lease on the
-/// server. The holder therefore learns of the loss before another owner can enter.
+/// body; tasks that the body has spawned need the token. The validity of a hold ends at [`valid_until`](Self::valid_until), 1 %
+/// of the lease and 2 ms before the lease on the server. The holder therefore learns of the loss before another owner can enter.
 #[must_use = "a guard that is dropped releases its hold"]
 pub struct Guard<K: Kind> {
     hold: HoldGuard,
