@@ -2,13 +2,15 @@
 
 use std::time::Duration;
 
-use redisson_lock::Released;
+use redisson_lock::{Error, Released};
+use testbed::eventually;
 use tokio::time::Instant;
 
 use super::{
     Subject,
     bed::{Bed, NEVER, SOON, only_messages},
 };
+use crate::witness::busy_at_worst;
 
 pub async fn try_lock_on_a_held_lock_returns_none_at_once<S: Subject>() {
     let bed = Bed::<S>::with(only_messages()).await;
@@ -36,7 +38,7 @@ pub async fn a_wait_ends_at_its_limit_and_not_before<S: Subject>() {
     let guard = bed.rival().await.lock().await.unwrap();
     for wait in [1, 50, 300].map(Duration::from_millis) {
         let begun = Instant::now();
-        assert!(bed.lock.try_lock_for(wait).await.unwrap().is_none());
+        assert!(busy_at_worst(bed.lock.try_lock_for(wait).await).is_none());
         let waited = begun.elapsed();
         assert!(waited >= wait && waited < SOON, "{waited:?} for {wait:?}");
     }
@@ -46,26 +48,16 @@ pub async fn a_wait_ends_at_its_limit_and_not_before<S: Subject>() {
 pub async fn a_wait_of_zero_does_not_wait<S: Subject>() {
     let bed = Bed::<S>::with(only_messages()).await;
     let guard = bed.rival().await.lock().await.unwrap();
-    assert!(
-        bed.lock
-            .try_lock_for(Duration::ZERO)
-            .await
-            .unwrap()
-            .is_none()
-    );
+    let at_once = async || busy_at_worst(bed.lock.try_lock_for(Duration::ZERO).await);
+    assert!(at_once().await.is_none());
     assert_eq!(
         bed.channels().await,
         [""; 0],
         "the attempt subscribes to nothing"
     );
     assert_eq!(guard.unlock().await, Ok(Released::Fully));
-    assert!(
-        bed.lock
-            .try_lock_for(Duration::ZERO)
-            .await
-            .unwrap()
-            .is_some()
-    );
+    let is_granted = async || at_once().await.is_some();
+    eventually("the free lock is granted", SOON, is_granted).await;
 }
 
 /// Acquires a free lock and a held one, each with a limit that is computed last.
@@ -77,7 +69,7 @@ async fn gets_in_within<S: Subject>(wait: impl Fn() -> Duration + Send + 'static
     let lock = bed.lock.clone();
     let waiter = tokio::spawn(async move { lock.try_lock_for(wait()).await });
     let listens = async || waiter.is_finished() || !S::LISTENS || !bed.channels().await.is_empty();
-    testbed::eventually("the waiter waits", SOON, listens).await;
+    eventually("the waiter waits", SOON, listens).await;
     assert_eq!(guard.unlock().await, Ok(Released::Fully));
     let entered = tokio::time::timeout(SOON, waiter)
         .await
@@ -113,7 +105,7 @@ fn end_of_the_clock() -> Instant {
 pub async fn a_release_at_about_the_limit_grants_a_hold_or_leaves_none<S: Subject>() {
     let bed = Bed::<S>::with(only_messages()).await;
     let rival = bed.rival().await;
-    let mut granted = 0;
+    let (mut granted, mut late) = (0, 0);
     for round in 0..30 {
         let held = rival.lock().await.unwrap();
         let holder = async {
@@ -122,16 +114,23 @@ pub async fn a_release_at_about_the_limit_grants_a_hold_or_leaves_none<S: Subjec
         };
         let wait = bed.lock.try_lock_for(Duration::from_millis(20));
         let (_, entered) = tokio::join!(holder, wait);
-        if let Some(guard) = entered.unwrap() {
-            granted += 1;
-            assert_eq!(bed.lock.hold_count().await, Ok(1));
-            assert_eq!(guard.unlock().await, Ok(Released::Fully));
+        match entered {
+            Ok(Some(guard)) => {
+                granted += 1;
+                assert_eq!(bed.lock.hold_count().await, Ok(1));
+                assert_eq!(guard.unlock().await, Ok(Released::Fully));
+            }
+            Ok(None) => {}
+            // The reply of a busy machine, more than 100 ms after the limit.
+            Err(Error::Unavailable { .. }) => late += 1,
+            Err(error) => panic!("{error:?}"),
         }
         // A grant that was too late for its task is released behind it.
         let left = format!("round {round} leaves no hold without a guard");
-        testbed::eventually(&left, SOON, async || bed.is_free().await).await;
+        eventually(&left, SOON, async || bed.is_free().await).await;
     }
-    println!("{granted} of 30 attempts were granted");
+    println!("{granted} of 30 attempts were granted, {late} had no answer in time");
+    assert!(late < 30, "no attempt had an answer in time");
 }
 
 /// P-A12: a waiter whose limit is later than the holder's lease waits on.

@@ -10,10 +10,10 @@ use tokio::{
 };
 
 use super::stage::{
-    GENEROUS, Locks, PROMPT, Random, Room, Stage, Subject, all_done, busy_at_worst, count, counts,
-    exists, is_waited_for, let_pass, nothing_left, pttl, scripts, watched, woken_only,
+    GENEROUS, Locks, PROMPT, Random, Room, Stage, Subject, all_done, count, counts, exists,
+    is_waited_for, let_pass, nothing_left, pttl, scripts, watched, woken_only,
 };
-use crate::witness::poll_and_drop;
+use crate::witness::{busy_at_worst, poll_and_drop};
 
 /// More polls than any operation takes.
 const MOST_POLLS: u64 = 9;

@@ -252,15 +252,6 @@ pub fn why(error: &Error) -> String {
     }
 }
 
-/// The result of a short `try_lock_for`. On a busy machine the reply may be late, which counts as
-/// busy.
-pub fn busy_at_worst<T>(tried: Result<Option<T>, Error>) -> Option<T> {
-    match tried {
-        Err(Error::Unavailable { .. }) => None,
-        tried => tried.expect("busy at worst"),
-    }
-}
-
 /// Returns what all of `tasks` return. Fails if one panics or does not end.
 pub async fn all_done<T: 'static>(mut tasks: JoinSet<T>) -> Vec<T> {
     let all = async {

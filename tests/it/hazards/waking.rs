@@ -18,11 +18,10 @@ use tokio::{
 use crate::contract::subjects::held_by;
 
 use super::stage::{
-    GENEROUS, Locks, PROMPT, Random, Room, Stage, Subject, all_done, busy_at_worst, connect,
-    hold_as, is_waited_for, let_pass, nothing_left, pair, scripts, subscriptions, watched,
-    woken_only,
+    GENEROUS, Locks, PROMPT, Random, Room, Stage, Subject, all_done, connect, hold_as,
+    is_waited_for, let_pass, nothing_left, pair, scripts, subscriptions, watched, woken_only,
 };
-use crate::witness::poll_and_drop;
+use crate::witness::{busy_at_worst, poll_and_drop};
 
 /// Starts a task that waits as a new owner, and returns when the lock has a waiter.
 async fn waiter<S: Subject>(
