@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use redisson_lock::{Error, LockClient};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpListener,
+    net::{TcpListener, TcpSocket},
     task::JoinHandle,
 };
 
@@ -43,10 +43,10 @@ async fn is_unavailable(address: SocketAddr) {
 
 #[tokio::test]
 async fn a_closed_port() {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-    let address = listener.local_addr().unwrap();
-    drop(listener);
-    is_unavailable(address).await;
+    // Bound, so that no other program takes the port, and not listening.
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+    is_unavailable(socket.local_addr().unwrap()).await;
 }
 
 #[tokio::test]
