@@ -413,7 +413,8 @@ async fn a_group_has_locks_of_several_servers() {
         assert_eq!(guard.unlock(), Ok(Released::Fully));
         // One of three is missing.
         let held = ours[0].reentrant_lock("a").lock().unwrap();
-        let majority = of(&theirs).try_lock().unwrap().unwrap();
+        // A late grant to the first group may still be given back.
+        let majority = of(&theirs).try_lock_for(SOON).unwrap().unwrap();
         assert_eq!(majority.names().count(), 2);
         drop(majority);
         let read = theirs[1].read_write_lock("b");

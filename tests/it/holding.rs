@@ -136,7 +136,8 @@ async fn an_error_says_what_to_do() {
         .with_command_wait(Duration::from_millis(200))
         .with_outage_wait(Duration::from_millis(200));
     let builder = LockClient::builder().url(server.url()).config(config);
-    let client = builder.await.unwrap();
+    let hasty = builder.await.unwrap();
+    let client = LockClient::connect(server.url()).await.unwrap();
     let lock = client.fair_lock("a");
     let answers = |error: &Error| {
         (
@@ -153,15 +154,14 @@ async fn an_error_says_what_to_do() {
     );
     let error = client.fair_lock("").lock().await.unwrap_err();
     assert_eq!(answers(&error), (false, false, false));
-    let patient = LockClient::connect(server.url()).await.unwrap();
-    let durable = patient
+    let durable = client
         .fair_lock("b")
         .with_durability(Durability::Replicas(1));
     let error = durable.lock().await.unwrap_err();
     assert_eq!(answers(&error), (false, false, true), "{error}");
     server.kill();
     assert_eq!(
-        answers(&lock.lock().await.unwrap_err()),
+        answers(&hasty.fair_lock("a").lock().await.unwrap_err()),
         (false, true, true)
     );
 }

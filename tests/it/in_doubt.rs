@@ -58,10 +58,10 @@ async fn a_forced_release_that_timed_out_in_an_outage_is_not_executed_but_a_rele
         .await;
     }
     // The query follows all requests that waited for the connection.
-    assert_eq!(
-        client.reentrant_lock(held.name()).is_locked().await,
-        Ok(true)
-    );
+    eventually("the query is answered", GENEROUS, async || {
+        client.reentrant_lock(held.name()).is_locked().await == Ok(true)
+    })
+    .await;
     assert_eq!(guard.unlock().await, Ok(Released::Fully));
 }
 

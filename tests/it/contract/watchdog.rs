@@ -21,22 +21,24 @@ pub async fn a_hold_outlives_many_leases<S: Subject>() {
     assert_eq!(guard.unlock().await, Ok(Released::Fully));
 }
 
-/// Renewals come every third of the lease, well before its end.
+/// Renewals come every third of the lease, well before its end. A verification, which is a renewal, may
+/// come earlier: a client verifies its holds after each connection that it makes.
 pub async fn a_hold_at_rest_is_renewed_in_time<S: Subject>() {
     let lease = Duration::from_secs(3);
     let bed = Bed::<S>::alone(watched(lease)).await;
     let guard = bed.lock.lock().await.unwrap();
-    let granted = guard.valid_until();
-    bed.server.reset_calls().await;
-    eventually("the lease is renewed", SOON, async || {
-        guard.valid_until() > granted
-    })
-    .await;
-    let gained = guard.valid_until() - granted;
-    assert!(
-        gained >= lease / 3 - lease / 30,
-        "renewed after {gained:?} of {lease:?}"
-    );
+    let least = lease / 3 - lease / 30;
+    let mut gained = Duration::ZERO;
+    for _ in 0..3 {
+        if gained < least {
+            let before = guard.valid_until();
+            bed.server.reset_calls().await;
+            let is_renewed = async || guard.valid_until() > before;
+            eventually("the lease is renewed", SOON, is_renewed).await;
+            gained = guard.valid_until() - before;
+        }
+    }
+    assert!(gained >= least, "renewed after {gained:?} of {lease:?}");
     assert!(gained < lease);
     let calls = bed.server.calls().await;
     let renewals = calls.get("evalsha").copied().unwrap_or(0);

@@ -148,8 +148,13 @@ async fn p_f2_no_waiter_spins_behind_a_dead_head_of_a_free_lock() {
 async fn p_f2_short_places_make_no_waiter_spin_either() {
     let line = Line::new().await;
     let client = line.witness.client(brisk()).await;
-    line.java_joins(1, 300).await;
+    let head = line.java_joins(1, 60_000).await;
     let (_, waiter) = line.join(&client).await;
+    let soon = (line.witness.now().await + 300).to_string();
+    let () = line
+        .witness
+        .ask(&["ZADD", &line.places, &soon, &head])
+        .await;
     line.witness.server.reset_calls().await;
     let before = line.witness.now().await;
     unlock(inside("the waiter behind the dead head", waiter).await).await;

@@ -84,8 +84,12 @@ pub async fn an_unpolled_waiter_delays_other_waiters_for_one_poll_at_most<S: Sub
     let other = connect(&server.url(), woken_only()).await;
     let guard = other.rival::<S>(&name).lock().await.unwrap();
     let waiter = || client.kind::<S>(&name).owned_by(&Owner::new());
-    let forgotten = left_alone(lock_and_keep(waiter()), 100).await;
-    assert!(is_waited_for::<S>(&server, &name).await);
+    let mut forgotten: Unpolled = Box::pin(lock_and_keep(waiter()));
+    let waits = async || is_waited_for::<S>(&server, &name).await;
+    tokio::select! {
+        () = &mut forgotten => unreachable!("it waits"),
+        () = eventually("the first waiter waits", PROMPT, waits) => {}
+    }
     let next = waiter();
     let next = tokio::spawn(async move { next.lock().await.map(drop) });
     let_pass(Duration::from_millis(100)).await;
