@@ -6,7 +6,7 @@
 
 use std::{process::ExitCode, time::Duration};
 
-use redisson_lock::{Error, Fenced, Guard, LockClient};
+use redisson_lock::{Error, LockClient};
 use testbed::Server;
 
 const LOCK: &str = "account:7";
@@ -52,7 +52,8 @@ async fn late_writer(server: &Server, store: &Store<'_>) -> Result<(), Failure> 
     let (slow, quick) = (connect(server).await?, connect(server).await?);
     store.set_up().await;
 
-    let stopped = take(&slow).await?;
+    let lock = slow.fenced_lock(LOCK).with_lease(LEASE);
+    let stopped = lock.lock().await.map_err(told)?;
     let read = store.balance().await;
     println!(
         "  slow   holds the lock, token {}, reads {read} and is stopped",
@@ -60,7 +61,7 @@ async fn late_writer(server: &Server, store: &Store<'_>) -> Result<(), Failure> 
     );
 
     // Waits until the lease of the stopped holder ends.
-    let working = take(&quick).await?;
+    let working = quick.fenced_lock(LOCK).lock().await.map_err(told)?;
     ensure(
         working.token() > stopped.token(),
         "the later holder's token is not larger",
@@ -150,11 +151,6 @@ impl<'a> Store<'a> {
 
 async fn connect(server: &Server) -> Result<LockClient, Failure> {
     LockClient::connect(server.url()).await.map_err(told)
-}
-
-async fn take(client: &LockClient) -> Result<Guard<Fenced>, Failure> {
-    let lock = client.fenced_lock(LOCK).with_lease(LEASE);
-    lock.lock().await.map_err(told)
 }
 
 fn told(error: Error) -> Failure {

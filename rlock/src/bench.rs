@@ -105,12 +105,14 @@ async fn pairs(client: &LockClient, tasks: usize, time: Duration) -> Result<Time
             .with_lease(LEASE);
         running.spawn(async move {
             let mut times = Vec::new();
-            while began.elapsed() < time {
+            loop {
                 let one = Instant::now();
                 lock.lock().await?.unlock().await?;
                 times.push(one.elapsed());
+                if began.elapsed() >= time {
+                    return Ok::<_, Error>(times);
+                }
             }
-            Ok::<_, Error>(times)
         });
     }
     let mut times = Vec::new();

@@ -38,7 +38,7 @@ pub async fn a_waiter_that_leaves_changes_no_other_place(case: Case) {
     let stage = case.stage().await;
     for (holder, other) in stage.both_ways(case.kind) {
         let (one, two) = (holder.peer, other.peer);
-        let limit = Duration::from_secs(1);
+        let limit = Duration::from_secs(3);
         let queue = Queue::behind(&stage, &holder, LONG).await;
         let queue = queue.of(&[one]).await;
         let quitters = [queue.lock.worker(two), queue.lock.worker(one)];

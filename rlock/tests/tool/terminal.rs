@@ -101,7 +101,7 @@ async fn a_command_is_stopped_by_a_key_and_goes_on() {
 async fn a_command_that_is_stopped_for_longer_than_its_lease_does_not_go_on() {
     let server = Server::start().await;
     let mut shell = Pty::shell(&server).await;
-    shell.line("$T run a --lease 1s -- sh -c 'echo beg\"\"un; read line; echo \"got $line\"'");
+    shell.line("$T run a --lease 6s -- sh -c 'echo beg\"\"un; read line; echo \"got $line\"'");
     shell.shows("begun").await;
     shell.keys("\x1a");
     shell.shows("Stopped").await;

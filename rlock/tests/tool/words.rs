@@ -147,9 +147,9 @@ async fn a_duration_without_a_unit_is_in_seconds() {
     let held = "0f8c7a52-5b1e-4f6e-9a55-0d8f6c1b2a3d:47";
     server.command::<u32>(&["HSET", "a", held, "1"]).await;
     let began = std::time::Instant::now();
-    let output = done(&server, &["run", "a", "--wait", "0.5", "--", "true"]).await;
+    let output = done(&server, &["run", "a", "--wait", "1.5", "--", "true"]).await;
     assert_eq!(code(&output), Some(75), "{}", text(&output.stderr));
-    assert!(began.elapsed() >= std::time::Duration::from_millis(500));
+    assert!(began.elapsed() >= std::time::Duration::from_millis(1500));
     for (words, says) in [
         (&["run", "a", "--wait", "-1", "--", "true"][..], "-1"),
         (&["run", "a", "--lease=nan", "--", "true"], "nan"),
