@@ -27,10 +27,8 @@ async fn a_fixed_lease_of_every_kind_is_lengthened_and_never_shortened() {
             let guard = lock.lock().await.unwrap();
             assert!(lasts(guard.valid_until()) <= SHORT);
             assert_eq!(guard.extend(LONG).await, Ok(()));
-            let (valid, left) = (
-                lasts(guard.valid_until()),
-                lock.remaining_lease().await.unwrap().unwrap(),
-            );
+            let left = lock.remaining_lease().await.unwrap().unwrap();
+            let valid = lasts(guard.valid_until());
             assert!(valid > LONG / 2 && valid < left, "{valid:?} of {left:?}");
             assert_eq!(guard.extend(SHORT).await, Ok(()));
             let left = lock.remaining_lease().await.unwrap().unwrap();
@@ -76,10 +74,8 @@ async fn a_renewed_hold_keeps_its_extended_lease() {
     outer.extend(LONG).await.unwrap();
     for _ in 0..3 {
         lock.lock().await.unwrap().unlock().await.unwrap();
-        let (valid, left) = (
-            lasts(outer.valid_until()),
-            lock.remaining_lease().await.unwrap().unwrap(),
-        );
+        let left = lock.remaining_lease().await.unwrap().unwrap();
+        let valid = lasts(outer.valid_until());
         assert!(
             valid > LONG * 3 / 4 && valid < left,
             "{valid:?} of {left:?}"

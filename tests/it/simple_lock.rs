@@ -140,7 +140,7 @@ async fn a_release_is_announced_to_waiters_of_this_library() {
 #[tokio::test]
 async fn a_renewal_extends_the_clients_own_value_only() {
     let latch = Latch::new().await;
-    let lease = Duration::from_millis(600);
+    let lease = Duration::from_millis(1500);
     let client = latch.witness.client(watched(lease)).await;
     let guard = latch.lock(&client).lock().await.unwrap();
     always("the lock is held", 3 * lease, async || {

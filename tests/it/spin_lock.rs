@@ -196,7 +196,7 @@ async fn p_w11_waiters_retry_when_a_lease_expires() {
 #[tokio::test]
 async fn a_hold_is_renewed() {
     let turnstile = Turnstile::new().await;
-    let lease = Duration::from_millis(600);
+    let lease = Duration::from_millis(1500);
     let client = turnstile
         .witness
         .client(crate::witness::watched(lease))

@@ -134,7 +134,8 @@ async fn a_replica_is_no_server_for_locks() {
 #[tokio::test]
 async fn sentinels_are_asked_each() {
     let options = ["--min-replicas-to-write", "1", "--appendonly", "yes"];
-    let watched = Watched::start_with(&options).await;
+    let patient = [("down-after-milliseconds", "10000")];
+    let watched = Watched::start_as(&options, &[], &patient).await;
     let (code, findings) = examined(&watched.url(), &[]).await;
     assert_eq!(code, Some(0), "{findings:#?}");
     let sentinels = findings.iter().filter(|found| found["about"] == "sentinel");

@@ -113,7 +113,7 @@ pub async fn a_lost_hold_counts_as_none<S: Subject>() {
     let bed = Bed::<S>::new().await;
     let guard = bed
         .lock
-        .with_lease(Duration::from_millis(600))
+        .with_lease(Duration::from_secs(3))
         .lock()
         .await
         .unwrap();

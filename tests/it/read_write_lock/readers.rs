@@ -144,7 +144,7 @@ async fn p_rw6_another_owners_count_costs_no_more() {
 #[tokio::test]
 async fn p_rw4_a_reader_whose_field_is_gone_loses_its_hold() {
     let shelf = Shelf::new().await;
-    let lease = Duration::from_secs(1);
+    let lease = Duration::from_secs(2);
     let client = shelf.witness.client(watched(lease)).await;
     let lock = shelf.lock(&client);
     // The renewal reports the loss.
@@ -169,7 +169,7 @@ async fn p_rw4_a_reader_whose_field_is_gone_loses_its_hold() {
 #[tokio::test]
 async fn p_rw4_a_reader_without_its_marker_loses_its_hold() {
     let shelf = Shelf::new().await;
-    let each = watched(Duration::from_secs(1)).with_local_hand_off(Duration::ZERO);
+    let each = watched(Duration::from_secs(2)).with_local_hand_off(Duration::ZERO);
     let client = shelf.witness.client(each).await;
     let owner = Owner::new();
     let lock = shelf.lock(&client);

@@ -143,7 +143,7 @@ async fn a_frozen_client_loses_its_renewed_permit_and_knows() {
         runtime.block_on(async {
             let client = without_polls(&url).await;
             let pool = client.permit_expirable_semaphore("pool").renewed();
-            let permit = pool.acquire(Duration::from_secs(1)).await.unwrap();
+            let permit = pool.acquire(Duration::from_secs(2)).await.unwrap();
             let token = permit.cancellation_token();
             let renewed = permit.valid_until();
             eventually("the lease is renewed", SOON, async || {

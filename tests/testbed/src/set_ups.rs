@@ -174,7 +174,8 @@ impl Watched {
         this
     }
 
-    /// Waits until every sentinel sees the other sentinels and the replicas, and all are up.
+    /// Waits until every sentinel sees the other sentinels and the replicas, and all are up. A sentinel that was not scheduled for 2 s
+    /// before it got its settings is in TILT mode, for 30 s.
     pub async fn settled(&self) {
         let peers = (self.sentinels.len() - 1).to_string();
         let replicas = (self.replicated.servers.len() - 1).to_string();
@@ -185,6 +186,7 @@ impl Watched {
                 is("num-other-sentinels", &peers)
                     && is("num-slaves", &replicas)
                     && is("flags", "master")
+                    && sentinel.info("sentinel").await["sentinel_tilt"] == "0"
             })
             .await;
         }
