@@ -365,7 +365,7 @@ fn class(pttl: i64) -> String {
         .find(|&&lease| lease - 9_000 < pttl && pttl <= lease);
     match given {
         Some(lease) => format!("for {} s", lease / 1000),
-        None if (0..=1_500).contains(&pttl) => "for 1.5 s".to_owned(),
+        None if (0..=4_000).contains(&pttl) => "for 4 s".to_owned(),
         None => format!("for {pttl} ms"),
     }
 }

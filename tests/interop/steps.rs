@@ -61,7 +61,7 @@ pub const PLAIN: &[&str] = &[
     "a lock",
     "b forceunlock",
     // The end of a lease is not announced.
-    "a lock 1500",
+    "a lock 4000",
     "a expired",
     "a islocked",
     "a unlock",
@@ -69,7 +69,12 @@ pub const PLAIN: &[&str] = &[
 
 /// A waiter acquires the lock when a lease expires. (An old Redisson's fair waiter sometimes sleeps
 /// on.)
-pub const TAKEOVER: &[&str] = &["b trylock 0 1500", "a trylock 5000", "b unlock", "a unlock"];
+pub const TAKEOVER: &[&str] = &[
+    "b trylock 0 4000",
+    "a trylock 12000",
+    "b unlock",
+    "a unlock",
+];
 
 /// The waiters of a fair lock, and the lifetime of their entries.
 pub const QUEUE: &[&str] = &[
@@ -165,10 +170,10 @@ pub const READ_WRITE: &[&str] = &[
     "b read.unlock; c end",
     "c write.unlock",
     // The end of a lease is not announced.
-    "a read.lock 1500",
+    "a read.lock 4000",
     "a read.expired",
     "a read.islocked",
-    "b write.lock 1500",
+    "b write.lock 4000",
     "b write.expired",
     "c write.trylock",
     "c write.unlock",
@@ -194,7 +199,7 @@ pub const NON_REENTRANT: &[&str] = &[
     "a forceunlock",
     "b isheld",
     "b unlock",
-    "a lock 1500",
+    "a lock 4000",
     "a expired",
     "a lock",
     "a unlock",

@@ -268,7 +268,7 @@ async fn the_cause_reaches_the_caller() {
 
     let server = Server::start_with(&["--requirepass", "right"]).await;
     let mut config = Config::default();
-    config.command_wait = Duration::from_millis(500);
+    config.command_wait = Duration::from_millis(1500);
     let url = format!("redis://:right@127.0.0.1:{}", server.port());
     let builder = LockClient::builder().url(&url).config(config.clone());
     let client = builder.build().await.unwrap();

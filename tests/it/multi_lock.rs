@@ -416,7 +416,7 @@ async fn nothing_is_held_while_a_member_cannot_be_reached() {
     let (server, _) = bed().await;
     let (sick, _) = bed().await;
     let mut config = woken_only();
-    config.command_wait = Duration::from_millis(300);
+    config.command_wait = Duration::from_secs(1);
     let client = connect(&server.url(), config.clone()).await;
     let other = connect(&sick.url(), config).await;
     let names = names(2);

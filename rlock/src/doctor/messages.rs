@@ -75,8 +75,8 @@ async fn pass(
     held.unlock().await?;
     match waiting.await {
         Ok(Ok(Some((guard, entered)))) => {
-            let after = entered.saturating_duration_since(released);
-            findings.fine("messages", format!("a release woke a waiter of another client after {after:.1?}"));
+            let after = entered.saturating_duration_since(released).as_secs_f64() * 1e3;
+            findings.fine("messages", format!("a release woke a waiter of another client after {after:.1}ms"));
             guard.unlock().await?;
         }
         Ok(Err(error)) => return Err(error),
