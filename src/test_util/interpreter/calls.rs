@@ -94,9 +94,9 @@ fn pcall(lua: &Lua, words: MultiValue) -> mlua::Result<Value> {
 /// What `call` makes of an outcome: it raises errors.
 fn raising(outcome: Result<Frame, Failure>) -> mlua::Result<Frame> {
     match outcome {
-        Ok(Frame::Error(message)) => Err(errors::failed(message, false)),
+        Ok(Frame::Error(message)) => Err(errors::failed(message)),
         Ok(frame) => Ok(frame),
-        Err(message) => Err(errors::failed(message, true)),
+        Err(message) => Err(errors::failed(message)),
     }
 }
 
@@ -171,7 +171,7 @@ fn sha1hex(lua: &Lua, texts: MultiValue) -> mlua::Result<LuaString> {
     let mut texts = texts.iter();
     match (texts.next().and_then(errors::text_of), texts.next()) {
         (Some(text), None) => lua.create_string(sha_of(&text)),
-        _ => Err(errors::failed("ERR wrong number of arguments", true)),
+        _ => Err(errors::failed("ERR wrong number of arguments")),
     }
 }
 

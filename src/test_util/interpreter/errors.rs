@@ -7,7 +7,7 @@ use mlua::{Error, Function, Lua, Table, Value, debug::DebugSource};
 
 use super::{
     super::{Frame, number::general},
-    Run, ScriptErrors, bytes, with_state,
+    Run, bytes,
 };
 
 /// The name of the prelude in the stack: errors skip its levels.
@@ -17,8 +17,6 @@ pub(super) const PRELUDE_NAME: &str = "=redis";
 #[derive(Debug, Clone)]
 pub(super) struct Failed {
     pub(super) message: String,
-    /// Whether the text of servers before Redis 7 begins with the position in the script.
-    pub(super) has_position: bool,
 }
 
 impl Failed {
@@ -37,17 +35,15 @@ impl fmt::Display for Failed {
 impl std::error::Error for Failed {}
 
 /// An error of Rust as the library that raises it.
-pub(super) fn failed(message: impl Into<String>, has_position: bool) -> Error {
-    Error::external(Failed {
-        message: message.into(),
-        has_position,
-    })
+pub(super) fn failed(message: impl Into<String>) -> Error {
+    let message = message.into();
+    Error::external(Failed { message })
 }
 
 /// An error of a library function, which begins with the line of the script, as by `luaL_error`.
 pub(super) fn at_line(lua: &Lua, message: &str) -> Error {
     let line = line(lua, 0).unwrap_or_default();
-    failed(format!("user_script:{line}: {message}"), false)
+    failed(format!("user_script:{line}: {message}"))
 }
 
 /// The text of a string or a number.
@@ -110,19 +106,16 @@ fn is_script(source: &DebugSource<'_>) -> bool {
 /// The error handler of a script: a table of the message and the position.
 pub(super) fn handler(lua: &Lua) -> mlua::Result<Function> {
     lua.create_function(|lua, error: Value| {
-        let strings = with_state(|state| state.errors) == ScriptErrors::Strings;
         let table = match error {
-            Value::Table(table) if !strings => table,
+            Value::Table(table) => table,
             Value::Error(error) => {
                 let text = match of_call(&error) {
-                    Some(failed) if strings => in_script(lua, failed),
                     Some(failed) if failed.is_of_line() => with_code(&failed.message),
                     Some(failed) => failed.message.clone(),
                     None => with_code(&message(&error)),
                 };
                 error_table(lua, text.as_bytes())?
             }
-            Value::String(text) if strings => error_table(lua, &text.as_bytes())?,
             Value::String(text) => error_table(lua, &[b"ERR ", &text.as_bytes()[..]].concat())?,
             other => error_table(lua, format!("ERR {}", other.to_string()?).as_bytes())?,
         };
@@ -144,26 +137,14 @@ pub(super) fn error_table(lua: &Lua, message: &[u8]) -> mlua::Result<Table> {
     Ok(table)
 }
 
-/// The text that a server before Redis 7 raises.
-fn in_script(lua: &Lua, failed: &Failed) -> String {
-    match line(lua, 0) {
-        Some(line) if failed.has_position => format!("@user_script: {line}: {}", failed.message),
-        _ => failed.message.clone(),
-    }
-}
-
 /// Turns an error of Rust into what `pcall` returns; of a table, Redis 7.0.15 returns the message. With a second
 /// argument, into what an error handler receives.
 pub(super) fn plain(lua: &Lua) -> mlua::Result<Function> {
     lua.create_function(|lua, (error, handled): (Value, Option<bool>)| {
-        let errors = with_state(|state| state.errors);
-        let unwraps = errors == ScriptErrors::Unwrapped && handled.is_none();
+        let unwraps = handled.is_none();
         match error {
             Value::Error(error) => match of_call(&error) {
                 Some(failed) if failed.is_of_line() => text(lua, &failed.message),
-                Some(failed) if errors == ScriptErrors::Strings => {
-                    text(lua, &in_script(lua, failed))
-                }
                 Some(failed) if unwraps => text(lua, &failed.message),
                 Some(failed) => error_table(lua, failed.message.as_bytes()).map(Value::Table),
                 None => text(lua, &message(&error)),
@@ -217,14 +198,9 @@ impl Raised {
         let sha = String::from_utf8_lossy(run.sha);
         let Self { message, line } = self;
         let position = line.filter(|_| !message.is_empty());
-        let text = match (run.errors, position) {
-            (ScriptErrors::Strings, Some(line)) => {
-                format!(
-                    "ERR Error running script (call to f_{sha}): @user_script:{line}: {message}"
-                )
-            }
-            (_, Some(line)) => format!("{message} script: {sha}, on @user_script:{line}."),
-            (_, None) => message,
+        let text = match position {
+            Some(line) => format!("{message} script: {sha}, on @user_script:{line}."),
+            None => message,
         };
         Frame::Error(one_line(&text))
     }

@@ -29,19 +29,6 @@ pub(crate) fn sha_of(source: &[u8]) -> Sha {
     sha
 }
 
-/// The way in which errors reach the scripts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum ScriptErrors {
-    /// Of Redis 7.0.15: `redis.call` raises a table, and `pcall` returns its message.
-    #[default]
-    Unwrapped,
-    /// Of other servers since Redis 7: `redis.call` raises a table, and `pcall` returns this table.
-    #[allow(dead_code, reason = "no world sets it yet")]
-    Tables,
-    /// Of servers before Redis 7: `redis.call` raises a string.
-    Strings,
-}
-
 /// A Lua state with the scripts that it has compiled. The servers of a thread share it; one script runs at a time.
 pub(crate) struct Interpreter {
     lua: Lua,
@@ -70,7 +57,6 @@ impl fmt::Debug for Interpreter {
 struct State {
     data: Data,
     now: u64,
-    errors: ScriptErrors,
     /// Whether the script has written.
     wrote: bool,
     /// The slot of its keys, once it has any.
@@ -85,7 +71,6 @@ pub(crate) struct Run<'a> {
     pub(crate) keys: &'a [&'a [u8]],
     pub(crate) args: &'a [&'a [u8]],
     pub(crate) now: u64,
-    pub(crate) errors: ScriptErrors,
 }
 
 /// Uses the state of this thread's script.
@@ -149,7 +134,6 @@ impl Interpreter {
             *state = State {
                 data: mem::take(data),
                 now: run.now,
-                errors: run.errors,
                 wrote: false,
                 slot,
             }

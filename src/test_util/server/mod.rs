@@ -24,7 +24,7 @@ use super::{
     ConnectionId, Data, Delivery, Failure, Frame, Outcome, Refusal,
     cluster::{Membership, route},
     command::{self, Action, Choice, Command},
-    interpreter::{ScriptErrors, Sha},
+    interpreter::Sha,
     replication::KnownReplica,
     without_maps,
 };
@@ -63,7 +63,6 @@ pub(crate) struct Settings {
     pub(crate) refusal: Option<Refusal>,
     /// The state of a sentinel, if the server is one.
     pub(crate) sentinel: Option<SentinelView>,
-    pub(crate) script_errors: ScriptErrors,
 }
 
 /// The role in `ROLE` and `INFO`. A replica refuses writes.

@@ -54,7 +54,6 @@ impl Caller<'_> {
             keys,
             args,
             now: self.now,
-            errors: self.server.settings.script_errors,
         };
         let data = &mut self.server.data;
         Ok(Interpreter::with(|interpreter| interpreter.run(data, &run)))
