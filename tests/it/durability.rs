@@ -116,10 +116,9 @@ async fn too_few_acknowledgements_are_an_error_and_leave_nothing() {
     let server = &set_up.servers[0];
     let patient = connect(&set_up.url(), config(Durability::All)).await;
     assert_eq!(acknowledged(&patient).await, Some(2));
-    let mut patient = config(Durability::All);
-    // The other replica acknowledges meanwhile.
-    patient.replica_wait = Duration::from_secs(3);
-    let client = connect(&set_up.url(), patient).await;
+    // Long enough for the acknowledgement of the other replica.
+    let waits = config(Durability::All).with_replica_wait(Duration::from_secs(3));
+    let client = connect(&set_up.url(), waits).await;
     set_up.servers[1].pause();
     assert_eq!(too_few(&client, server, 2).await, 1);
     let majority = connect(&set_up.url(), config(Durability::Majority)).await;

@@ -11,9 +11,9 @@ use crate::{Failure, fleet::Servers, out};
 const POLL: Duration = Duration::from_secs(20);
 /// The longest time that a message may take.
 const ARRIVES_WITHIN: Duration = Duration::from_secs(3);
-/// The time between the start of the wait and the release. A waiter that subscribes later enters too: it asks again after it
-/// has subscribed.
-const LISTENS_WITHIN: Duration = Duration::from_millis(300);
+/// The time between the start of the wait and the release. A waiter that subscribes later enters too, without a message: it asks
+/// again after it has subscribed. A new connection and a subscription are a few round trips, each of 200 ms to a far server.
+const LISTENS_WITHIN: Duration = Duration::from_secs(1);
 
 pub async fn look(servers: &Servers, name: &str, findings: &mut Findings) -> Result<(), Failure> {
     let mut config = Config::default();
