@@ -147,7 +147,7 @@ mod tests {
 
     #[tokio::test]
     async fn an_order_is_paid_once_at_a_time() {
-        let service = run(Duration::from_millis(100), Duration::from_secs(5)).await;
+        let service = run(Duration::from_millis(100), Duration::from_secs(2)).await;
         let first = service.request(42).await;
         service.is_locked(42, true).await;
         let second = service.request(42).await;

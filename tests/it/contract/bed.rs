@@ -261,4 +261,4 @@ pub fn watched(lease: Duration) -> Config {
 }
 
 /// A lease that a busy machine renews in time. Tests wait for it several times.
-pub const SHORT: Duration = Duration::from_millis(1500);
+pub const SHORT: Duration = Duration::from_millis(1200);

@@ -8,7 +8,7 @@ use tokio::time::timeout;
 
 use super::{
     Subject,
-    bed::{Bed, SOON, assert_gone, only_messages},
+    bed::{Bed, NEVER, SOON, assert_gone, only_messages},
     subjects::{
         Fair, Fenced, NonReentrant, NonReentrantFair, Read, Reentrant, Simple, Spin, Write,
     },
@@ -203,10 +203,12 @@ pub async fn a_waiter_gets_an_error_when_foreign_data_replaces_the_lock<S: Subje
     assert_eq!(bed.ask::<String>(&["TYPE", &bed.name]).await, "list");
 }
 
-/// A hold of kind `T` and an attempt of this kind, by another owner and by the same one.
+/// A hold of kind `T` and an attempt of this kind, by another owner and by the same one. With a fixed lease, because a client
+/// verifies its holds after each connection that it makes, and a verification of a watched hold is a renewal.
 async fn meets<S: Subject, T: Subject>() {
     let bed = Bed::<S>::beside::<T>(only_messages()).await;
-    let guard = T::lock(&bed.client, &bed.name).lock().await.unwrap();
+    let lock = T::lock(&bed.client, &bed.name).with_lease(NEVER);
+    let guard = lock.lock().await.unwrap();
     if family::<S>() != family::<T>() {
         is_refused(&bed, Owner::new()).await;
         is_refused(&bed, Owner::current()).await;
