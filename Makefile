@@ -326,9 +326,9 @@ run-failovers:
 		interop "$(TOPOLOGY_ROUNDS) failovers" --nocapture losses,echo "failovers: INTEROP=skip: left out, failovers beside Java")
 
 differential: ## The server in memory beside redis-server and Valkey, DIFFERENTIAL_ROUNDS of 100 commands and scripts each
-	DIFFERENTIAL_ROUNDS=$(DIFFERENTIAL_ROUNDS) $(CARGO) test $(PACKAGES) --test sim -- the_in_memory_server_answers_as_a_real_one
+	DIFFERENTIAL_ROUNDS=$(DIFFERENTIAL_ROUNDS) $(CARGO) test $(PACKAGES) --test sim -- in_memory_redis::differential
 	@server=$$(tools/get-valkey.sh) && set -x && REDIS_SERVER="$$server" DIFFERENTIAL_ROUNDS=$(DIFFERENTIAL_ROUNDS) \
-		$(CARGO) test $(PACKAGES) --test sim -- the_in_memory_server_answers_as_a_real_one
+		$(CARGO) test $(PACKAGES) --test sim -- in_memory_redis::differential
 
 models: ## Models of what passes between threads, under loom (ONLY=part of their names, PREEMPTIONS=5)
 	$(if $(PREEMPTIONS),LOOM_MAX_PREEMPTIONS=$(PREEMPTIONS)) $(CARGO) test $(PACKAGES) --test models -- \

@@ -24,9 +24,6 @@ mod sorted_set;
 mod subscriptions;
 mod succession;
 
-#[cfg(test)]
-mod core_tests;
-
 use std::borrow::Cow;
 
 use bytes::Bytes;
