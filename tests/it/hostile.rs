@@ -2,7 +2,6 @@
 //! reveals a password or makes a client reconnect in a storm. docs/testing.md has the table.
 
 mod directions;
-mod impostor;
 #[path = "../sim/support/log_lines.rs"]
 pub mod log_lines;
 mod long;
@@ -10,10 +9,9 @@ mod outages;
 
 use std::time::Duration;
 
-use impostor::{Fate, Impostor};
 use log_lines::LogLines;
 use redisson_lock::{Config, Error, LockClient, Owner};
-use testbed::{Server, eventually};
+use testbed::{Fate, Impostor, Server, eventually};
 
 use crate::hazards::stage::why;
 

@@ -3,6 +3,7 @@
 mod bed;
 mod children;
 mod cluster;
+mod impostor;
 mod losses;
 mod messages;
 mod network;
