@@ -208,7 +208,7 @@ impl Attempt {
             }
             Err(error) => {
                 let again = retry.again(&self.request.spec.name, error)?;
-                self.caller.set_reason(&again.reason);
+                self.caller.set_reason(again.reason());
                 if retry.is_in_doubt() {
                     self.forget_last();
                 }
@@ -394,7 +394,12 @@ impl Attempt {
 
     // Boxed, because it is rare and large.
     async fn give_back(&self, entry: &OwnerEntryRef) {
-        Box::pin(self.engine.give_back(&self.request.spec, entry)).await;
+        let AcquireRequest { spec, .. } = &self.request;
+        Box::pin(
+            self.engine
+                .give_back(spec, entry, Some(&self.request.lease)),
+        )
+        .await;
     }
 
     /// Forgets the previous attempt: the server may have forgotten it, or counted it already.

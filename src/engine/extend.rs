@@ -134,7 +134,7 @@ impl Engine {
             let again = retry.again(&spec.name, error)?;
             // The caller still gets this error, which names the cause.
             if Instant::now() + TRANSIENT_PAUSE >= until {
-                return Err(again.into_error());
+                return Err(again.into_error(&spec.name));
             }
             again.pause().await;
             if let Some(reason) = tenure.lost_reason(Instant::now()) {

@@ -78,24 +78,33 @@ impl Drop for FairQueueEntry {
 }
 
 impl Engine {
-    /// Removes an entry. Returns whether the server answered before the entry's timeout. After
-    /// that, every client skips the entry, but its keys stay.
+    /// Removes an entry. Returns whether the server did so before the entry's timeout. After that,
+    /// every client skips the entry, but its keys stay.
     async fn leave_queue(&self, name: &Arc<str>, abandon: &Request) -> bool {
         let over = Instant::now() + self.config.fair_entry_lasts();
+        let mut refusal = None;
         let left = timeout_at(over, async {
-            let mut retry = Retry::default();
+            let mut retry = Retry::of_release();
             loop {
                 let answered = self.batcher.run(abandon.clone(), Durability::Local).await;
                 match answered
                     .and_then(|answered| presence(answered.reply).map_err(CallError::Refused))
                 {
                     Ok(_) => return Ok::<_, Error>(()),
-                    Err(error) => retry.again(name, error)?.pause().await,
+                    Err(error) => {
+                        let again = retry.again(name, error)?;
+                        refusal = again.refused_error(name);
+                        again.pause().await;
+                    }
                 }
             }
         });
         let left = left.await;
-        if let Ok(Err(error)) = &left {
+        let failed = match &left {
+            Ok(left) => left.as_ref().err(),
+            Err(_) => refusal.as_ref(),
+        };
+        if let Some(error) = failed {
             match self.log_limits.failed_releases.may_log() {
                 Some(suppressed) => {
                     tracing::warn!(

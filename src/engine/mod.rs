@@ -383,11 +383,11 @@ impl Engine {
                 if retry.is_in_doubt() && !repeated {
                     return Err(Error::unavailable(format!(
                         "{}; whether it was done before that is not known",
-                        again.reason
+                        again.reason()
                     )));
                 }
-                if let Some(message) = again.refusal() {
-                    *lock(&refusal) = Some(Arc::new(Cause::server(message)));
+                if again.refusal().is_some() {
+                    *lock(&refusal) = Some(Arc::new(Cause::server(again.reason())));
                 }
                 again.pause().await;
             }

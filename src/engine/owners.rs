@@ -28,6 +28,7 @@ use super::{
     uses::{Use, UseTable},
 };
 use crate::{
+    error::Error,
     gauges::HolderGauge,
     owner::{Owner, OwnerId},
     sync::{Mutex, lock},
@@ -48,6 +49,7 @@ pub(crate) struct OwnerEntry {
     pub(super) queued: AtomicUsize,
     /// The server may have an entry of the owner in the fair queue.
     pub(super) may_be_queued: AtomicBool,
+    refused_release: Mutex<Option<Box<Error>>>,
 }
 
 /// The tenure of an owner's read holds.
@@ -242,7 +244,19 @@ impl OwnerEntry {
             under_field: Mutex::default(),
             queued: AtomicUsize::new(0),
             may_be_queued: AtomicBool::new(false),
+            refused_release: Mutex::default(),
         }
+    }
+
+    /// Sets the error of callers that wait behind a release of this owner; `None` once the server
+    /// has executed the release.
+    pub(super) fn set_refused_release(&self, error: Option<Error>) {
+        *lock(&self.refused_release) = error.map(Box::new);
+    }
+
+    /// The error for the server's last answer, while it refuses a release of this owner.
+    pub(super) fn refused_release(&self) -> Option<Error> {
+        lock(&self.refused_release).as_deref().cloned()
     }
 
     /// The tenure of the owner's read holds.

@@ -2,11 +2,15 @@
 //!
 //! A release first stops the renewal of its hold (invariant 6). It takes the owner's operation
 //! lock, and is sent until the server answers. A release names the hold count that remains, so a
-//! repetition is harmless (invariant 4). It runs in its caller's future; if that is dropped, it
+//! repetition is harmless (invariant 4). A server that refuses it does not end it either, whatever
+//! its words: a forgotten release would keep the lock until its lease ends. It runs in its caller's future; if that is dropped, it
 //! moves to the release task. The task spawns each job and never waits for it. After the last job
 //! it winds up the client.
 
-use std::sync::{Arc, atomic::Ordering};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use futures_util::future::join_all;
 use tokio::{sync::mpsc, time::Instant};
@@ -168,9 +172,11 @@ impl Engine {
             .run_release(tenure.clone(), id, permit, on_failure);
         let finished = self.finish_within(&tenure.spec, Durability::Local, release);
         match finished.await {
-            Err(error @ Error::Unavailable { .. }) => {
-                let reason = unexpected_loss(&tenure, until);
-                Err(reason.map_or(error, |reason| tenure.lost_error(reason)))
+            Err(error @ (Error::Unavailable { .. } | Error::Redis { .. })) => {
+                Err(match unexpected_loss(&tenure, until) {
+                    Some(reason) => tenure.lost_error(reason),
+                    None => tenure.entry().refused_release().unwrap_or(error),
+                })
             }
             done => done,
         }
@@ -273,7 +279,7 @@ impl Engine {
             self.lose(tenure, reason);
             if tenure.needs_late_release(sent) {
                 // Boxed, because it is rare and large.
-                Box::pin(self.give_back(&tenure.spec, tenure.entry())).await;
+                Box::pin(self.give_back(&tenure.spec, tenure.entry(), None)).await;
             }
             return Err(tenure.lost_error(reason));
         }
@@ -439,8 +445,8 @@ impl Engine {
         Ok(reply)
     }
 
-    /// Sends `release` until it is answered. Gives up when the holds are `over`, unless a sending
-    /// is in doubt. Returns whether there was a hold to release.
+    /// Sends `release` until the server executes it, whatever the server answers before. Gives up
+    /// when the holds are `over`, unless a sending is in doubt. Returns whether there was a hold to release.
     #[expect(
         clippy::manual_async_fn,
         reason = "the future of an async fn has its arguments twice, and it is moved to the heap for every release"
@@ -451,7 +457,7 @@ impl Engine {
         over: impl Fn() -> bool + Send + 'a,
     ) -> impl Future<Output = Result<Presence, Error>> + Send + 'a {
         async move {
-            let mut retry = Retry::default();
+            let mut retry = Retry::of_release();
             loop {
                 let is_first = std::mem::take(&mut release.is_awaited);
                 let answer = match release.tenure.filter(|_| is_first) {
@@ -463,6 +469,9 @@ impl Engine {
                         if release.holds == 0 {
                             self.record_released(release.spec, release.entry, release.spec.mode);
                         }
+                        if retry.was_refused() {
+                            release.entry.set_refused_release(None);
+                        }
                         if presence == Presence::Absent && release.may_be_done(&retry) {
                             self.wakeups.end_hold(release.spec);
                             return Ok(Presence::Present);
@@ -473,8 +482,11 @@ impl Engine {
                 };
                 let again = retry.again(&release.spec.name, error)?;
                 if !retry.is_in_doubt() && over() {
-                    return Err(again.into_error());
+                    return Err(again.into_error(&release.spec.name));
                 }
+                let refused = again.refused_error(&release.spec.name);
+                release.entry.set_refused_release(refused);
+                self.log_repeated_release(&release.spec.name, &again);
                 again.pause().await;
             }
         }
@@ -525,14 +537,20 @@ impl Engine {
                 .tenure_under_field(tenure.spec.mode, entry)
                 .is_none()
             {
-                engine.give_back(&tenure.spec, entry).await;
+                engine.give_back(&tenure.spec, entry, None).await;
             }
         });
     }
 
     /// Releases a hold that an attempt may have been granted, and that no caller takes or can rely
-    /// on. The owner's other holds stay. The caller has the operation lock.
-    pub(super) async fn give_back(self: &Arc<Self>, spec: &Arc<LockSpec>, entry: &OwnerEntryRef) {
+    /// on. The owner's other holds stay. The caller has the operation lock. `lease` is that of the
+    /// grant, unless it is over.
+    pub(super) async fn give_back(
+        self: &Arc<Self>,
+        spec: &Arc<LockSpec>,
+        entry: &OwnerEntryRef,
+        lease: Option<&Lease>,
+    ) {
         let live = self
             .owners
             .tenure_under_field(spec.mode, entry)
@@ -547,9 +565,10 @@ impl Engine {
         let left = live.as_ref().map(|tenure| tenure.begin_release(None, sent));
         let left = left.unwrap_or_default();
         let release = Release::new(spec, entry, left.clone());
-        // A server with a transient error, as in a failover, gets as much time as for any other
-        // request.
-        let until = Instant::now() + self.config.outage_wait;
+        // A server that refuses, as in a failover, gets as much time as for any other request, and
+        // until the lease ends the hold.
+        let lasts = lease.map_or(Duration::ZERO, |lease| lease.duration);
+        let until = Instant::now() + self.config.outage_wait.max(lasts);
         let given_back = self.send_release(release, || Instant::now() >= until);
         match (given_back.await, live) {
             (Ok(Presence::Present), Some(tenure)) => {

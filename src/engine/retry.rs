@@ -6,6 +6,8 @@
 //! - The client is closed, or the server refuses the request: it is not sent again.
 //! - The server answers a transient error, as in a failover: it has executed nothing, and the
 //!   request is sent again after a pause.
+//! - The server refuses a release, in any words: it is sent again after a pause. A forgotten
+//!   release would keep the lock until its lease ends.
 //! - The connection broke: the server may have executed the request or not. It is sent again at
 //!   once, and its sender is *in doubt* from then on. A sender that gives up in doubt has to undo
 //!   the request.
@@ -16,29 +18,59 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
-use super::CallError;
+use super::{CallError, Engine};
 use crate::{
     error::{Cause, Error},
     timers,
     wire::Refusal,
 };
 
-/// Pause before a request is sent again after a transient error.
+/// Pause before a request is sent again after a transient error, and the first pause of a release.
 pub(super) const TRANSIENT_PAUSE: Duration = Duration::from_millis(50);
+
+/// The longest pause of a release. A script that the server refuses at its first write has
+/// published its message, which wakes waiters in vain.
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
 /// The sendings of one request.
 #[derive(Debug, Default)]
 pub(super) struct Retry {
     in_doubt_since: Option<Instant>,
+    /// The next pause of a release; `None` for another request.
+    release_pause: Option<Duration>,
 }
 
 /// The request must be sent again, for this reason.
-pub(super) struct Again {
-    pub(super) reason: Arc<str>,
-    was_refused: bool,
+#[derive(Debug)]
+pub(super) enum Again {
+    Unanswered(Arc<str>),
+    Refused { refusal: Refusal, pause: Duration },
 }
 
 impl Retry {
+    /// For a release: no refusal of the server is final. Data of another kind has nothing to release.
+    pub(super) fn of_release() -> Self {
+        Self {
+            in_doubt_since: None,
+            release_pause: Some(TRANSIENT_PAUSE),
+        }
+    }
+
+    fn may_pass(&self, refusal: &Refusal) -> bool {
+        match refusal {
+            Refusal::WrongKind { .. } => false,
+            Refusal::Transient { .. } => true,
+            Refusal::Failed { .. } => self.release_pause.is_some(),
+        }
+    }
+
+    fn next_pause(&mut self) -> Duration {
+        match &mut self.release_pause {
+            Some(next) => std::mem::replace(next, (*next * 3 / 2).min(LONGEST_PAUSE)),
+            None => TRANSIENT_PAUSE,
+        }
+    }
+
     /// Whether a sending was not answered, and may have been executed.
     pub(super) fn is_in_doubt(&self) -> bool {
         self.in_doubt_since.is_some()
@@ -47,6 +79,12 @@ impl Retry {
     /// The time before the first sending that may have been executed.
     pub(super) fn in_doubt_since(&self) -> Option<Instant> {
         self.in_doubt_since
+    }
+
+    /// Whether the server has refused a sending of a release.
+    pub(super) fn was_refused(&self) -> bool {
+        self.release_pause
+            .is_some_and(|next| next > TRANSIENT_PAUSE)
     }
 
     /// Ends the doubt: the answer to a later sending has shown what became of the earlier ones.
@@ -59,15 +97,12 @@ impl Retry {
         match error {
             CallError::Unanswered { reason, sent } => {
                 self.in_doubt_since.get_or_insert(sent);
-                Ok(Again {
-                    reason,
-                    was_refused: false,
-                })
+                Ok(Again::Unanswered(reason))
             }
-            CallError::Refused(Refusal::Transient { message }) => Ok(Again {
-                reason: message.into(),
-                was_refused: true,
-            }),
+            CallError::Refused(refusal) if self.may_pass(&refusal) => {
+                let pause = self.next_pause();
+                Ok(Again::Refused { refusal, pause })
+            }
             CallError::Refused(refusal) => Err(refusal_error(name, refusal)),
             CallError::Closed => Err(Error::Closed),
         }
@@ -76,22 +111,67 @@ impl Retry {
 
 impl Again {
     /// The error of a caller that does not send it again.
-    pub(super) fn into_error(self) -> Error {
-        let cause = self
-            .was_refused
-            .then(|| Arc::new(Cause::server(&*self.reason)));
-        Error::unavailable_by(&*self.reason, cause)
+    pub(super) fn into_error(self, name: &Arc<str>) -> Error {
+        match self {
+            Again::Unanswered(reason) => Error::unavailable(&*reason),
+            Again::Refused { refusal, .. } => refusal_error(name, refusal),
+        }
     }
 
-    /// The server's message, if it was a transient error.
-    pub(super) fn refusal(&self) -> Option<&str> {
-        self.was_refused.then_some(&*self.reason)
+    /// The error of a caller whose time ends while the server refuses.
+    pub(super) fn refused_error(&self, name: &Arc<str>) -> Option<Error> {
+        let refusal = self.refusal()?.clone();
+        Some(refusal_error(name, refusal))
     }
 
-    /// Pauses after a transient error.
+    pub(super) fn reason(&self) -> &str {
+        match self {
+            Again::Unanswered(reason) => reason,
+            Again::Refused { refusal, .. } => refusal.message(),
+        }
+    }
+
+    /// The refusal, if the server has answered.
+    pub(super) fn refusal(&self) -> Option<&Refusal> {
+        match self {
+            Again::Unanswered(_) => None,
+            Again::Refused { refusal, .. } => Some(refusal),
+        }
+    }
+
+    /// Whether a log should show it: the words name no passing state, or that state has lasted for
+    /// some seconds.
+    fn is_to_be_logged(&self) -> bool {
+        match self {
+            Again::Unanswered(_) => false,
+            Again::Refused { refusal, pause } => {
+                !matches!(refusal, Refusal::Transient { .. }) || *pause >= LONGEST_PAUSE
+            }
+        }
+    }
+
+    /// Pauses after a refusal.
     pub(super) async fn pause(&self) {
-        if self.was_refused {
-            timers::sleep(TRANSIENT_PAUSE).await;
+        if let Again::Refused { pause, .. } = self {
+            timers::sleep(*pause).await;
+        }
+    }
+}
+
+impl Engine {
+    /// Logs a release that the server refuses, unless that may be a moment of a failover.
+    pub(super) fn log_repeated_release(&self, name: &str, again: &Again) {
+        if !again.is_to_be_logged() {
+            return;
+        }
+        let refusal = again.reason();
+        match self.log_limits.failed_releases.may_log() {
+            Some(suppressed) => {
+                tracing::warn!(%name, refusal, suppressed, "the server refuses a release: the client repeats it")
+            }
+            None => {
+                tracing::debug!(%name, refusal, "the server refuses a release: the client repeats it")
+            }
         }
     }
 }
@@ -124,10 +204,8 @@ mod tests {
             message: "LOADING".into(),
         };
         let again = retry.again(&name, CallError::Refused(loading)).unwrap();
-        assert_eq!(
-            (again.refusal(), retry.is_in_doubt()),
-            (Some("LOADING"), false)
-        );
+        assert!(again.refusal().is_some() && !retry.is_in_doubt());
+        assert_eq!(again.reason(), "LOADING");
         again.pause().await;
         assert_eq!(began.elapsed(), TRANSIENT_PAUSE);
         let unanswered = |sent| CallError::Unanswered {
@@ -136,7 +214,7 @@ mod tests {
         };
         let again = retry.again(&name, unanswered(began)).unwrap();
         again.pause().await;
-        assert_eq!((again.refusal(), retry.is_in_doubt()), (None, true));
+        assert!(again.refusal().is_none() && retry.is_in_doubt());
         assert_eq!(began.elapsed(), TRANSIENT_PAUSE, "it is sent again at once");
         let _ = retry.again(&name, unanswered(Instant::now())).unwrap();
         assert_eq!(
@@ -164,6 +242,36 @@ mod tests {
             found: found(),
         };
         assert_eq!(error, Some(wrong));
+        assert!(!retry.is_in_doubt());
+    }
+
+    #[test]
+    fn refused_release_is_repeated_with_growing_pauses() {
+        let name = "a".into();
+        let mut retry = Retry::of_release();
+        let mut pauses = Vec::new();
+        for words in [
+            "NOPERM no right",
+            "OOM full",
+            "ERR max requests limit exceeded",
+        ]
+        .repeat(4)
+        {
+            let message = words.to_owned();
+            let refused = CallError::Refused(Refusal::Failed { message });
+            let again = retry.again(&name, refused).expect("no refusal is final");
+            assert_eq!(again.reason(), words);
+            let Again::Refused { pause, .. } = again else {
+                panic!("{again:?}");
+            };
+            pauses.push(pause.as_millis());
+        }
+        let growing = [50, 75, 112, 168, 253, 379, 569, 854, 1_281, 1_922];
+        assert_eq!(pauses, [&growing[..], &[2_000; 2]].concat());
+        assert_eq!(
+            retry.again(&name, CallError::Closed).err(),
+            Some(Error::Closed)
+        );
         assert!(!retry.is_in_doubt());
     }
 }

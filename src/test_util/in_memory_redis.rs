@@ -171,7 +171,8 @@ impl InMemoryRedis {
     }
 
     /// Lets the next `count` scripts of any client fail with [`Error::Redis`] instead of running. Acquisitions, releases, renewals and
-    /// the retries of waiters are scripts; several operations may share one. A further call replaces the count.
+    /// the retries of waiters are scripts; several operations may share one. A client repeats a release that fails. A further call
+    /// replaces the count.
     pub fn fail_next(&self, count: usize) {
         self.network.state().fail_next = count;
     }

@@ -45,6 +45,14 @@ pub enum Refusal {
 }
 
 impl Refusal {
+    /// The server's words.
+    pub(crate) fn message(&self) -> &str {
+        match self {
+            Refusal::WrongKind { found } => found,
+            Refusal::Transient { message } | Refusal::Failed { message } => message,
+        }
+    }
+
     /// Reads the refusal from the server's error message.
     pub(crate) fn from_message(message: String) -> Self {
         let message = server_text::shown(&message);

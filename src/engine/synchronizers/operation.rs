@@ -1,7 +1,7 @@
 //! Requests of semaphores and latches: their repetition, and their end in the background.
 
 use std::{
-    sync::{Arc, Weak},
+    sync::{Arc, Mutex, Weak},
     time::Duration,
 };
 
@@ -11,7 +11,7 @@ use super::{
     super::{
         CallError, Engine, Request,
         detach::{Caller, DetachOnDrop},
-        retry::{Retry, TRANSIENT_PAUSE},
+        retry::Retry,
         runtime,
     },
     attempts::Ongoing,
@@ -20,6 +20,7 @@ use super::{
 use crate::{
     durability::Durability,
     error::Error,
+    sync::lock,
     timers,
     wire::{
         Refusal,
@@ -40,6 +41,9 @@ pub(super) struct Answer {
     pub(super) sent: Instant,
 }
 
+/// The error for the server's last answer, if that was a refusal.
+type LastRefusal = Mutex<Option<Error>>;
+
 /// A request that is completed once it has begun, whatever becomes of its task.
 struct Operation {
     engine: Arc<Engine>,
@@ -50,7 +54,7 @@ struct Operation {
     /// release them.
     gives_back: bool,
     /// Gone when no caller waits for the result.
-    caller: Weak<()>,
+    caller: Weak<LastRefusal>,
     is_over: bool,
     _ongoing: Ongoing,
 }
@@ -67,7 +71,10 @@ impl Operation {
             engine: engine.clone(),
             spec: spec.clone(),
             request: request(&ongoing.attempt),
-            sendings: Sendings::new(Some(longest_doubt)),
+            sendings: Sendings {
+                retry: Retry::of_release(),
+                ..Sendings::new(Some(longest_doubt))
+            },
             gives_back: false,
             caller: Weak::new(),
             is_over: false,
@@ -77,16 +84,23 @@ impl Operation {
 
     fn giving_back(mut self, what: GivenBack) -> Self {
         self.gives_back = true;
-        if let GivenBack::Ids = what {
-            self.sendings.longest_doubt = None;
-        }
+        let outage = self.engine.config.outage_wait;
+        let (longest_doubt, longest_refused) = match what {
+            GivenBack::Number => (self.sendings.longest_doubt, outage),
+            GivenBack::NumberOfGuard => (self.sendings.longest_doubt, Duration::MAX),
+            GivenBack::Ids => (None, outage),
+            GivenBack::IdOfGuard { lasts } => (None, lasts.max(outage)),
+        };
+        self.sendings.longest_doubt = longest_doubt;
+        self.sendings.longest_refused = longest_refused;
         self
     }
 
     async fn run(mut self) -> Result<Outcome, Error> {
         let (engine, spec) = (&self.engine, &self.spec);
         let sendings = &mut self.sendings;
-        let answered = engine.until_answered_or_given_up(spec, &self.request, sendings);
+        let (request, caller) = (&self.request, &self.caller);
+        let answered = engine.until_answered_or_given_up(spec, request, sendings, caller);
         let answered = answered.await;
         // The runtime may be ending, and the connection may have ended before this task. The drop
         // then adds a final request.
@@ -123,8 +137,12 @@ impl Drop for Operation {
 pub(super) enum GivenBack {
     /// A number: a repetition that the server does not recognise would add it again.
     Number,
+    /// The same for permits of a guard, which no other call can release.
+    NumberOfGuard,
     /// Ids: a repetition finds them gone.
     Ids,
+    /// The id of a guard, whose permit lasts for this long.
+    IdOfGuard { lasts: Duration },
 }
 
 /// The sendings of a request. The server knows an attempt for longer than the `longest_doubt`: a
@@ -132,6 +150,8 @@ pub(super) enum GivenBack {
 pub(super) struct Sendings {
     retry: Retry,
     longest_doubt: Option<Duration>,
+    /// How long the server may refuse the request in words that name no passing state.
+    longest_refused: Duration,
     /// When the first sending began. It may have waited for a batch since then.
     begun: Option<Instant>,
 }
@@ -141,6 +161,7 @@ impl Sendings {
         Self {
             retry: Retry::default(),
             longest_doubt,
+            longest_refused: Duration::ZERO,
             begun: None,
         }
     }
@@ -199,14 +220,17 @@ impl Engine {
     ) -> Result<Option<Detail>, Error> {
         runtime::check()?;
         let mut operation = marked(Operation::new(self, spec, request));
-        let caller = Arc::new(());
+        let caller = Arc::<LastRefusal>::default();
         operation.caller = Arc::downgrade(&caller);
         let until = Instant::now() + self.config.command_wait;
         match DetachOnDrop::always(self, until, operation.run()).await {
             Some(Ok(Outcome::Done(detail))) => Ok(Some(detail)),
             Some(Ok(_)) => Ok(None),
             Some(Err(error)) => Err(error),
-            None => Err(self.no_answer(spec, NO_ANSWER)),
+            None => {
+                let refused = lock(&caller).take();
+                Err(refused.unwrap_or_else(|| self.no_answer(spec, NO_ANSWER)))
+            }
         }
     }
 
@@ -317,7 +341,7 @@ impl Engine {
                     let again = sendings.retry.again(&spec.name, error)?;
                     caller
                         .into_iter()
-                        .for_each(|caller| caller.set_reason(&again.reason));
+                        .for_each(|caller| caller.set_reason(again.reason()));
                     again.pause().await;
                 }
             }
@@ -325,31 +349,38 @@ impl Engine {
     }
 
     /// As [`until_answered`](Self::until_answered), for a release, which must not be executed twice.
-    /// A request that is not in doubt waits for as long as the server cannot be reached, and for as
-    /// long as an outage may take when the server has no memory left.
+    /// A request that is not in doubt waits for as long as the server cannot be reached. Without
+    /// memory at the server, it waits for as long as an outage may take.
     async fn until_answered_or_given_up(
         &self,
         spec: &SyncSpec,
         request: &Request,
         sendings: &mut Sendings,
+        caller: &Weak<LastRefusal>,
     ) -> Result<Outcome, Error> {
-        let mut full_since = None;
+        let mut refused_since = None;
         loop {
             let sending = self.send_when_ready(spec, request, None, sendings);
-            match sending.await? {
+            let error = match sending.await? {
                 Ok(answer) => return Ok(answer.outcome),
-                Err(CallError::Refused(Refusal::Failed { message })) if message.contains("OOM") => {
-                    let since = *full_since.get_or_insert_with(Instant::now);
-                    if since.elapsed() >= self.config.outage_wait {
-                        return Err(Error::Redis { message });
-                    }
-                    timers::sleep(TRANSIENT_PAUSE).await;
-                }
-                Err(error) => {
-                    let again = sendings.retry.again(&spec.name, error)?;
-                    again.pause().await;
+                Err(error) => error,
+            };
+            let again = sendings.retry.again(&spec.name, error)?;
+            if let Some(Refusal::Failed { message }) = again.refusal() {
+                let since = *refused_since.get_or_insert_with(Instant::now);
+                let longest = match message.contains("OOM") {
+                    true => sendings.longest_refused.max(self.config.outage_wait),
+                    false => sendings.longest_refused,
+                };
+                if since.elapsed() >= longest {
+                    return Err(again.into_error(&spec.name));
                 }
             }
+            if let Some(caller) = caller.upgrade() {
+                *lock(&caller) = again.refused_error(&spec.name);
+            }
+            self.log_repeated_release(&spec.name, &again);
+            again.pause().await;
         }
     }
 

@@ -7,6 +7,7 @@ use std::{
     future::pending,
     pin::pin,
     sync::{Arc, OnceLock},
+    time::Duration,
 };
 
 use tokio::{
@@ -148,6 +149,14 @@ impl Permit {
         lock(&self.validity)
     }
 
+    /// How its guard releases it: until it ends by itself.
+    fn given_back(&self) -> GivenBack {
+        let lasts = self.lease.as_ref().map(|lease| lease.duration);
+        GivenBack::IdOfGuard {
+            lasts: lasts.unwrap_or(Duration::MAX),
+        }
+    }
+
     fn lost(&self, engine: &Engine) -> Option<LostReason> {
         let mut validity = self.validity();
         let lost = validity.lost_reason(Instant::now());
@@ -273,7 +282,8 @@ impl ExpirablePermitGuard {
         // Before the release: a renewal after it would be of no use (invariant 6).
         self.end();
         let (engine, permit) = (self.engine.clone(), self.permit.clone());
-        engine.give_ids(&permit.spec, &[permit.id]).await
+        let what = permit.given_back();
+        engine.give_ids(&permit.spec, what, &[permit.id]).await
     }
 
     /// Releases the permit for a caller that discards the error: a failure is logged.
@@ -287,7 +297,7 @@ impl ExpirablePermitGuard {
         let Permit { spec, id, .. } = &*self.permit;
         let release = |attempt: &Attempt| permit::release(spec, &[*id], attempt);
         self.engine
-            .give_back_permits_now(spec, GivenBack::Ids, release)
+            .give_back_permits_now(spec, self.permit.given_back(), release)
             .await;
     }
 }
@@ -298,7 +308,8 @@ impl Drop for ExpirablePermitGuard {
             self.end();
             let Permit { spec, id, .. } = &*self.permit;
             let release = |attempt: &Attempt| permit::release(spec, &[*id], attempt);
-            self.engine.give_back_permits(spec, GivenBack::Ids, release);
+            self.engine
+                .give_back_permits(spec, self.permit.given_back(), release);
         }
     }
 }
@@ -404,12 +415,17 @@ impl Engine {
         ids: &[Id],
     ) -> Result<bool, Error> {
         self.check_open()?;
-        self.give_ids(spec, ids).await
+        self.give_ids(spec, GivenBack::Ids, ids).await
     }
 
-    async fn give_ids(self: &Arc<Self>, spec: &Arc<SyncSpec>, ids: &[Id]) -> Result<bool, Error> {
+    async fn give_ids(
+        self: &Arc<Self>,
+        spec: &Arc<SyncSpec>,
+        what: GivenBack,
+        ids: &[Id],
+    ) -> Result<bool, Error> {
         let release = |attempt: &Attempt| permit::release(spec, ids, attempt);
-        let released = self.run_release_of_permits(spec, GivenBack::Ids, release);
+        let released = self.run_release_of_permits(spec, what, release);
         Ok(released.await?.is_some())
     }
 

@@ -65,7 +65,8 @@ impl PermitGuard {
             return Ok(());
         }
         let (engine, spec) = (self.engine.clone(), self.spec.clone());
-        engine.give_permits(&spec, permits.into()).await
+        let what = GivenBack::NumberOfGuard;
+        engine.give_permits(&spec, what, permits.into()).await
     }
 
     /// Releases the permits for a caller that discards the error: a failure is logged.
@@ -80,7 +81,7 @@ impl PermitGuard {
             let release =
                 |attempt: &Attempt| semaphore::release(&self.spec, permits.into(), attempt);
             (self.engine)
-                .give_back_permits_now(&self.spec, GivenBack::Number, release)
+                .give_back_permits_now(&self.spec, GivenBack::NumberOfGuard, release)
                 .await;
         }
     }
@@ -94,7 +95,7 @@ impl Drop for PermitGuard {
         }
         let release = |attempt: &Attempt| semaphore::release(&self.spec, permits.into(), attempt);
         self.engine
-            .give_back_permits(&self.spec, GivenBack::Number, release);
+            .give_back_permits(&self.spec, GivenBack::NumberOfGuard, release);
     }
 }
 
@@ -161,16 +162,17 @@ impl Engine {
         permits: i64,
     ) -> Result<(), Error> {
         self.check_open()?;
-        self.give_permits(spec, permits).await
+        self.give_permits(spec, GivenBack::Number, permits).await
     }
 
     async fn give_permits(
         self: &Arc<Self>,
         spec: &Arc<SyncSpec>,
+        what: GivenBack,
         permits: i64,
     ) -> Result<(), Error> {
         let release = |attempt: &Attempt| semaphore::release(spec, permits, attempt);
-        let released = self.run_release_of_permits(spec, GivenBack::Number, release);
+        let released = self.run_release_of_permits(spec, what, release);
         released.await.map(drop)
     }
 }

@@ -5,3 +5,4 @@ mod elections;
 mod full_servers;
 mod late_answers;
 mod lost_answers;
+mod refused_releases;

@@ -10,7 +10,7 @@ use redisson_lock::{
     Config, Error, Semaphore,
     test_util::{
         InMemoryRedis,
-        simulation::{Delivering, Faults},
+        simulation::{Calm, Delivering, Faults},
     },
 };
 use tokio::{
@@ -104,18 +104,14 @@ async fn release_wakes_a_waiter_of_its_client_without_a_message() {
     assert!(served.is_ok(), "a waiter sleeps beside a free permit");
 }
 
-/// The refusal arrives when the caller has gone.
+/// The refusals arrive when the caller has gone.
 #[tokio::test(start_paused = true)]
-async fn release_that_fails_in_the_background_is_logged() {
+async fn release_that_is_refused_in_the_background_is_logged_and_repeated() {
     struct Refusing;
     impl Faults for Refusing {
         fn refusal(&mut self, command: &'static str) -> Option<String> {
             let is_script = command.starts_with("EVAL");
             is_script.then(|| "NOPERM this user has no permissions".into())
-        }
-
-        fn answering(&mut self, _connection: u64) -> Duration {
-            Duration::from_secs(2)
         }
     }
     let (lines, _guard) = LogLines::record(Level::WARN);
@@ -127,10 +123,12 @@ async fn release_that_fails_in_the_background_is_logged() {
     let permit = pool.acquire().await.unwrap();
     server.set_faults(Refusing);
     let released = permit.release().await;
-    assert!(matches!(released, Err(Error::Unavailable { .. })));
-    assert_eq!(lines.with("permits were not given back").len(), 0);
-    sleep(Duration::from_secs(2)).await;
-    assert_eq!(lines.with("permits were not given back").len(), 1);
+    assert!(matches!(released, Err(Error::Redis { .. })));
+    sleep(Duration::from_secs(50)).await;
+    assert_eq!(lines.with("refuses a release").len(), 1);
+    server.set_faults(Calm);
+    sleep(Duration::from_secs(5)).await;
+    assert_eq!(pool.available_permits().await, Ok(1));
 }
 
 /// A shutdown waits for requests that are under way.

@@ -1,0 +1,311 @@
+//! Releases that the server refuses for a while, in any words. The client repeats each until the server executes it, or until the
+//! lease is over. One arranged case per test, under a paused clock.
+
+use std::{
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use redisson_lock::{
+    All, Config, Error, GroupLock, LockClient, LostReason, Owner, Released,
+    test_util::{
+        InMemoryRedis,
+        simulation::{self, Faults},
+    },
+};
+use tokio::time::{Instant, sleep, timeout};
+use tracing::Level;
+
+use crate::{
+    campaign::history::SUBJECTS,
+    played::subjects::{Asker, Wait},
+    support::{LEASE, SHORT, log_lines::LogLines, parked, polling_client, until},
+};
+
+/// What servers, proxies and providers say that do not execute a command now.
+const WORDS: [&str; 9] = [
+    "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk.",
+    "ERR max requests limit exceeded. Limit: 500000, Usage: 500000.",
+    "READONLY You can't write against a read only replica.",
+    "NOREPLICAS Not enough good replicas to write.",
+    "OOM command not allowed when used memory > 'maxmemory'.",
+    "CLUSTERDOWN The cluster is down",
+    "NOPERM this user has no permissions to run the 'publish' command",
+    "ERR try again later",
+    "some words without a code",
+];
+
+/// As long as a server needs to recover, and as long as a release pauses at most.
+const OUTAGE: Duration = Duration::from_secs(2);
+const PAUSE: Duration = Duration::from_secs(2);
+
+/// Refuses scripts in these words.
+#[derive(Clone, Default)]
+struct Refusing(Arc<State>);
+
+#[derive(Default)]
+struct State {
+    words: Mutex<Option<&'static str>>,
+    refused: AtomicU64,
+}
+
+impl Refusing {
+    fn say(&self, words: Option<&'static str>) {
+        *self.0.words.lock().unwrap_or_else(PoisonError::into_inner) = words;
+    }
+
+    fn refused(&self) -> u64 {
+        self.0.refused.load(Relaxed)
+    }
+}
+
+impl Faults for Refusing {
+    fn refusal(&mut self, command: &'static str) -> Option<String> {
+        let words = *self.0.words.lock().unwrap_or_else(PoisonError::into_inner);
+        let words = words.filter(|_| command.starts_with("EVAL"))?;
+        self.0.refused.fetch_add(1, Relaxed);
+        Some(words.into())
+    }
+}
+
+async fn server() -> (InMemoryRedis, Refusing, LockClient) {
+    let (server, refusing) = (InMemoryRedis::new(), Refusing::default());
+    server.set_faults(refusing.clone());
+    let client = polling_client(&server).await;
+    (server, refusing, client)
+}
+
+/// All kinds of locks, and groups: a dropped guard leaves nothing once the server has recovered.
+#[tokio::test(start_paused = true)]
+async fn dropped_guard_of_every_kind_is_released_when_the_server_recovers() {
+    for subject in SUBJECTS {
+        for words in WORDS {
+            let (server, refusing, client) = server().await;
+            let names = [(0, "a"), (0, "b")];
+            for (side, make) in subject.sides {
+                let lock = make(Asker {
+                    clients: std::slice::from_ref(&client),
+                    names: &names,
+                    owner: simulation::next_owner(),
+                    lease: None,
+                });
+                let guard = lock.take(Wait::None).await.expect("the server is up");
+                refusing.say(Some(words));
+                drop(guard.expect("the lock is free"));
+                sleep(OUTAGE).await;
+                refusing.say(None);
+                sleep(PAUSE).await;
+                let held = [server.holders("a"), server.holders("b")].concat();
+                assert!(
+                    held.is_empty(),
+                    "{} {side:?} {words}: {held:?}",
+                    subject.name
+                );
+            }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn unlock_of_a_server_that_recovers_in_time_succeeds() {
+    for words in WORDS {
+        let (server, refusing, client) = server().await;
+        let lock = client.reentrant_lock("a").owned_by(&Owner::new());
+        let (outer, inner) = (lock.lock().await.unwrap(), lock.lock().await.unwrap());
+        for (guard, left) in [
+            (inner, Released::StillHeld { holds: 1 }),
+            (outer, Released::Fully),
+        ] {
+            refusing.say(Some(words));
+            let unlocking = tokio::spawn(guard.unlock());
+            sleep(Duration::from_secs(1)).await;
+            refusing.say(None);
+            assert_eq!(unlocking.await.unwrap(), Ok(left), "{words}");
+        }
+        assert!(server.holders("a").is_empty());
+    }
+}
+
+/// The caller gets the server's words after `command_wait`, and the client goes on.
+#[tokio::test(start_paused = true)]
+async fn unlock_that_is_refused_for_long_reports_the_words_and_goes_on() {
+    for words in WORDS {
+        let (server, refusing, client) = server().await;
+        let guard = client.reentrant_lock("a").lock().await.unwrap();
+        refusing.say(Some(words));
+        let began = Instant::now();
+        let error = guard.unlock().await.unwrap_err();
+        assert_eq!(began.elapsed(), Config::default().command_wait, "{words}");
+        assert!(
+            matches!(error, Error::Redis { .. } | Error::Unavailable { .. }),
+            "{error:?}"
+        );
+        assert!(format!("{error:?}").contains(words), "{error:?}");
+        refusing.say(None);
+        sleep(PAUSE).await;
+        assert!(server.holders("a").is_empty(), "{words}");
+    }
+}
+
+/// Nothing renews a hold whose release is refused (invariant 6). Its lease ends it, and its repetitions.
+#[tokio::test(start_paused = true)]
+async fn refused_release_ends_with_the_lease_and_is_not_renewed() {
+    for words in WORDS {
+        let (lines, _keep) = LogLines::record(Level::WARN);
+        let (server, refusing, client) = server().await;
+        let other = polling_client(&server).await;
+        let guard = client.reentrant_lock("a").lock().await.unwrap();
+        refusing.say(Some(words));
+        drop(guard);
+        sleep(LEASE / 2).await;
+        let left = server.remaining_lease("a").expect("it is held");
+        assert!(left <= LEASE / 2, "{words}: renewed, {left:?} left");
+        assert_eq!(lines.with("the server refuses a release").len(), 1);
+        sleep(LEASE / 2 + PAUSE).await;
+        let sent = refusing.refused();
+        assert!(sent < 28, "{words}: sent {sent} times");
+        sleep(LEASE).await;
+        assert_eq!(
+            refusing.refused(),
+            sent,
+            "{words}: repeated after the lease"
+        );
+        refusing.say(None);
+        let granted = timeout(SHORT, other.reentrant_lock("a").lock()).await;
+        assert!(granted.expect("the lock is free").is_ok(), "{words}");
+        assert!(client.shutdown().await.unreleased.is_empty());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn refused_release_of_a_short_lease_is_a_loss() {
+    let (_server, refusing, client) = server().await;
+    let lock = client.reentrant_lock("a").with_lease(SHORT);
+    for words in WORDS {
+        let guard = lock.lock().await.unwrap();
+        refusing.say(Some(words));
+        let lost = guard.unlock().await.unwrap_err();
+        refusing.say(None);
+        let is_expired = matches!(
+            lost,
+            Error::Lost {
+                reason: LostReason::Expired,
+                ..
+            }
+        );
+        assert!(is_expired, "{words}: {lost:?}");
+    }
+}
+
+/// The owner's next acquisition follows the release, and does not find the old hold.
+#[tokio::test(start_paused = true)]
+async fn acquisition_after_a_refused_release_begins_a_new_hold() {
+    let (server, refusing, client) = server().await;
+    let lock = client.reentrant_lock("a").owned_by(&Owner::new());
+    for words in WORDS {
+        let guard = lock.lock().await.unwrap();
+        refusing.say(Some(words));
+        drop(guard);
+        let next = tokio::spawn({
+            let lock = lock.clone();
+            async move { lock.lock().await }
+        });
+        sleep(OUTAGE).await;
+        refusing.say(None);
+        let next = next.await.unwrap().unwrap();
+        assert_eq!(server.holders("a")[0].1, 1, "{words}");
+        assert_eq!(next.unlock().await, Ok(Released::Fully));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn members_of_a_group_are_released_when_the_server_recovers() {
+    for words in WORDS {
+        let (server, refusing, client) = server().await;
+        let group = GroupLock::<All>::of(["a", "b", "c"].map(|name| client.reentrant_lock(name)));
+        let guard = group.lock().await.unwrap();
+        refusing.say(Some(words));
+        let unlocking = tokio::spawn(guard.unlock());
+        sleep(OUTAGE).await;
+        refusing.say(None);
+        assert_eq!(unlocking.await.unwrap().unwrap(), Released::Fully);
+        assert!(server.keys().is_empty(), "{words}: {:?}", server.keys());
+    }
+}
+
+/// Permits without a lease are repeated however long it takes: nothing else gives them back.
+#[tokio::test(start_paused = true)]
+async fn permits_are_given_back_when_the_server_recovers() {
+    for words in WORDS {
+        let (_server, refusing, client) = server().await;
+        let (pool, expiring) = (
+            client.semaphore("pool"),
+            client.permit_expirable_semaphore("expiring"),
+        );
+        pool.try_set_permits(2).await.unwrap();
+        expiring.try_set_permits(2).await.unwrap();
+        let [one, other] = [pool.acquire().await.unwrap(), pool.acquire().await.unwrap()];
+        let long = Duration::from_secs(3_600);
+        let permits = expiring.acquire_many(2, long).await.unwrap();
+        refusing.say(Some(words));
+        drop((one, permits));
+        let error = other.release().await.unwrap_err();
+        assert!(format!("{error:?}").contains(words), "{error:?}");
+        sleep(long / 2).await;
+        refusing.say(None);
+        sleep(PAUSE).await;
+        let left = [
+            pool.available_permits().await,
+            expiring.available_permits().await,
+        ];
+        assert_eq!(left, [Ok(2), Ok(2)], "{words}");
+    }
+}
+
+/// A place that stays would make the waiters behind it wait until it ends.
+#[tokio::test(start_paused = true)]
+async fn abandoned_place_in_a_fair_queue_is_removed_when_the_server_recovers() {
+    for words in WORDS {
+        let (_server, refusing, client) = server().await;
+        let lock = client.fair_lock("a");
+        let _holder = lock.lock().await.unwrap();
+        let waiter = lock.owned_by(&Owner::new());
+        let mut waiting = Box::pin(waiter.lock());
+        parked(&mut waiting).await;
+        refusing.say(Some(words));
+        drop(waiting);
+        sleep(OUTAGE).await;
+        refusing.say(None);
+        sleep(PAUSE).await;
+        let waiters = lock.waiters().await.unwrap();
+        assert!(waiters.is_empty(), "{words}: {waiters:?}");
+    }
+}
+
+/// A shutdown waits for the release for a bounded time, and reports what stays.
+#[tokio::test(start_paused = true)]
+async fn shutdown_reports_a_release_that_is_refused_and_waits_for_one_that_recovers() {
+    for words in WORDS {
+        for recovers in [true, false] {
+            let (server, refusing, client) = server().await;
+            let guard = client.reentrant_lock("a").lock().await.unwrap();
+            refusing.say(Some(words));
+            drop(guard);
+            let shutdown = tokio::spawn(async move { client.shutdown().await });
+            until(|| refusing.refused() > 1).await;
+            if recovers {
+                refusing.say(None);
+            }
+            let left = shutdown.await.unwrap().unreleased.len();
+            let expected = usize::from(!recovers);
+            assert_eq!(
+                (left, server.holders("a").len()),
+                (expected, expected),
+                "{words}"
+            );
+        }
+    }
+}
