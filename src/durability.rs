@@ -1,5 +1,7 @@
 //! How many replicas must acknowledge an acquisition.
 
+use std::sync::Arc;
+
 /// How many replicas must acknowledge an acquisition: [`Config::durability`](crate::Config::durability) and
 /// [`Lock::with_durability`](crate::Lock::with_durability).
 ///
@@ -14,6 +16,9 @@
 /// and returns [`Error::Replication`](crate::Error::Replication). Renewals wait in the same way, except with `Auto` and `Local`. A
 /// renewal with too few acknowledgements does not extend the validity. With
 /// [`Config::check_replicas`](crate::Config::check_replicas) `false`, no renewal waits.
+///
+/// A server without `WAIT`, or a user without the right to it, is logged. [`Auto`](Self::Auto) then goes on without; any value that
+/// demands replicas is [`Error::Redis`](crate::Error::Redis) with the server's words.
 ///
 /// A `redis://` URL contains no topology: only connected replicas count, because the client knows of no down replica.
 ///
@@ -92,14 +97,30 @@ impl Durability {
 }
 
 /// The number of replicas that have a call's writes, and the number that was required.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Acknowledged {
     pub(crate) by: u32,
     pub(crate) wanted: u32,
+    /// The words of a server that does not wait for replicas.
+    pub(crate) refused: Option<Arc<str>>,
 }
 
 impl Acknowledged {
-    pub(crate) fn is_enough(self) -> bool {
+    /// The result where the server does not wait for replicas. `None` if the durability can do without.
+    pub(crate) fn without_wait(
+        durability: Durability,
+        wanted: u32,
+        words: &Arc<str>,
+    ) -> Option<Self> {
+        let is_demanded = !matches!(durability, Durability::Local | Durability::Auto);
+        is_demanded.then(|| Self {
+            by: 0,
+            wanted,
+            refused: Some(words.clone()),
+        })
+    }
+
+    pub(crate) fn is_enough(&self) -> bool {
         self.by >= self.wanted
     }
 }

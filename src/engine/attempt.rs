@@ -172,7 +172,10 @@ impl Attempt {
             .batcher
             .run_by_permit(self.permit.take(), acquire, request.durability);
         let answer = sending.await;
-        let acknowledged = answer.as_ref().ok().and_then(|answer| answer.acknowledged);
+        let acknowledged = answer
+            .as_ref()
+            .ok()
+            .and_then(|answer| answer.acknowledged.clone());
         let outcome = answer.and_then(|answer| {
             let outcome = request.spec.protocol.attempt(answer.reply);
             outcome.map_err(CallError::Refused)
@@ -308,7 +311,7 @@ impl Attempt {
         token: Option<i64>,
         acknowledged: Option<Acknowledged>,
     ) -> Result<Option<Ended>, Error> {
-        if let Err(error) = self.check_grant(acknowledged) {
+        if let Err(error) = self.check_grant(acknowledged.as_ref()) {
             self.give_back(entry).await;
             return Err(error);
         }
@@ -335,7 +338,7 @@ impl Attempt {
 
     /// Refuses a grant that too few replicas have acknowledged, and any grant to a closed client,
     /// which renews no hold.
-    fn check_grant(&self, acknowledged: Option<Acknowledged>) -> Result<(), Error> {
+    fn check_grant(&self, acknowledged: Option<&Acknowledged>) -> Result<(), Error> {
         if let Some(short) = self.engine.shortfall(acknowledged) {
             return Err(replication_error(&self.request.spec, short));
         }
@@ -444,7 +447,10 @@ impl Engine {
     }
 
     /// The acknowledgements of a write, if they are too few and `check_replicas` is set.
-    pub(super) fn shortfall(&self, acknowledged: Option<Acknowledged>) -> Option<Acknowledged> {
+    pub(super) fn shortfall<'a>(
+        &self,
+        acknowledged: Option<&'a Acknowledged>,
+    ) -> Option<&'a Acknowledged> {
         acknowledged.filter(|by| !by.is_enough() && self.config.check_replicas)
     }
 }
@@ -456,7 +462,15 @@ fn unanswered() -> Ended {
 }
 
 /// The error for a write that too few replicas have acknowledged.
-pub(super) fn replication_error(spec: &LockSpec, short: Acknowledged) -> Error {
+pub(super) fn replication_error(spec: &LockSpec, short: &Acknowledged) -> Error {
+    if let Some(words) = &short.refused {
+        return Error::Redis {
+            message: format!(
+                "{words} (the answer to WAIT: this server does not wait for the replicas that the lock's durability \
+                 demands; use Durability::Auto or Durability::Local here, or grant the right to WAIT)"
+            ),
+        };
+    }
     Error::Replication {
         name: spec.name.clone(),
         acknowledged: short.by,

@@ -92,7 +92,7 @@ impl Engine {
             .protocol
             .renew(spec, &tenure.entry().field, Some(&lease));
         let answered = self.send_extension(&tenure, request, until).await?;
-        if let Some(short) = answered.acknowledged.filter(|by| !by.is_enough()) {
+        if let Some(short) = answered.acknowledged.as_ref().filter(|by| !by.is_enough()) {
             return Err(replication_error(spec, short));
         }
         let presence =

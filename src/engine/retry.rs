@@ -32,6 +32,10 @@ pub(super) const TRANSIENT_PAUSE: Duration = Duration::from_millis(50);
 /// published its message, which wakes waiters in vain.
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
+/// What to set where a provider refuses scripts by their text, such as Tair and ApsaraDB.
+const SCRIPT_CHECK: &str =
+    " (the provider checks the text of scripts: set its parameter script_check_enable to 0)";
+
 /// The sendings of one request.
 #[derive(Debug, Default)]
 pub(super) struct Retry {
@@ -188,7 +192,12 @@ pub(super) fn refusal_error(name: &Arc<str>, refusal: Refusal) -> Error {
             let cause = Cause::server(&*message);
             Error::unavailable_by(message, Some(Arc::new(cause)))
         }
-        Refusal::Failed { message } => Error::Redis { message },
+        Refusal::Failed { message } => Error::Redis {
+            message: match message.to_lowercase().contains("bad lua script") {
+                true => format!("{message}{SCRIPT_CHECK}"),
+                false => message,
+            },
+        },
     }
 }
 
@@ -243,6 +252,21 @@ mod tests {
         };
         assert_eq!(error, Some(wrong));
         assert!(!retry.is_in_doubt());
+    }
+
+    #[test]
+    fn script_refused_by_its_text_names_the_parameter() {
+        for words in [
+            "ERR bad lua script for redis cluster, all the keys ..",
+            "-ERR Bad Lua Script",
+        ] {
+            let message = words.to_owned();
+            let error = refusal_error(&"a".into(), Refusal::Failed { message }).to_string();
+            assert!(
+                error.contains(words) && error.contains("script_check_enable"),
+                "{error}"
+            );
+        }
     }
 
     #[test]

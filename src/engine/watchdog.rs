@@ -220,7 +220,7 @@ impl Engine {
         for ((renewal, _op_lock), answer) in turns.iter().zip(answers) {
             match answer {
                 Ok(answered) => {
-                    let short = self.shortfall(answered.acknowledged).is_some();
+                    let short = self.shortfall(answered.acknowledged.as_ref()).is_some();
                     self.handle_renewal_answer(renewal, sent, presence(answered.reply), short);
                 }
                 Err(CallError::Refused(refusal)) => {

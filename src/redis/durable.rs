@@ -35,7 +35,7 @@ impl Answered<Frame> {
         let acknowledged = self.acknowledged;
         let answered = |reply| Answered {
             reply,
-            acknowledged,
+            acknowledged: acknowledged.clone(),
         };
         let replies = frame::replies(self.reply, operations)?;
         Ok(replies.into_iter().map(answered).collect())

@@ -3,7 +3,7 @@
 mod session;
 mod wanted;
 
-use std::{collections::VecDeque, pin::pin, sync::Arc};
+use std::{collections::VecDeque, pin::pin, sync::Arc, time::Duration};
 
 use futures_util::StreamExt;
 use tokio::{sync::mpsc, task::JoinHandle, time::Instant};
@@ -22,6 +22,21 @@ pub(super) use wanted::{Want, Wants};
 
 /// The most broken connections that are remembered, to be killed. Each broke before its predecessors were dead.
 const MOST_ALIVE: usize = 8;
+
+/// How many connections in a row may end with a subscription before their pauses grow.
+const MOST_UNSUBSCRIBED: u32 = 5;
+/// The pause after the next such connection. Each further pause is twice as long.
+const FIRST_SILENCE: Duration = Duration::from_secs(4);
+/// The longest of these pauses.
+const LONGEST_SILENCE: Duration = Duration::from_secs(5 * 60);
+
+/// The pause after so many connections in a row that ended with a subscription: a peer without subscriptions may close each.
+fn silence(unsubscribed: u32) -> Duration {
+    match unsubscribed.checked_sub(MOST_UNSUBSCRIBED + 1) {
+        None => Duration::ZERO,
+        Some(longer) => (FIRST_SILENCE * 2_u32.pow(longer.min(16))).min(LONGEST_SILENCE),
+    }
+}
 
 /// The scope of the channels.
 pub(super) enum Channels {
@@ -70,6 +85,7 @@ impl Subscriber {
         };
         // Broken connections that may still be alive at the server, where they count as listeners.
         let mut alive = VecDeque::new();
+        let mut unsubscribed = 0;
         while let Some(mut conn) = next {
             let listener = listen(&*conn.connection, self.events.clone());
             let (opened, endpoint) = (Instant::now(), self.connector.endpoint());
@@ -81,8 +97,22 @@ impl Subscriber {
             let rest = match ended {
                 // The client is closed, or all callers have gone.
                 None | Some(None) => return conn.connection.quit().await,
-                Some(Some(Ended { reason, is_proven })) => {
-                    connect_log.lost(&endpoint, &reason, u32::from(is_proven), opened.elapsed())
+                Some(Some(ended)) => {
+                    unsubscribed = match ended.during {
+                        During::FirstSubscription => unsubscribed + 1,
+                        During::Rest => unsubscribed,
+                        During::Proved => 0,
+                    };
+                    let reason = &ended.reason;
+                    if unsubscribed == MOST_UNSUBSCRIBED + 1 {
+                        tracing::warn!(
+                            reason,
+                            "the server ends each connection that subscribes: waiters poll"
+                        );
+                    }
+                    let answers = u32::from(ended.during == During::Proved);
+                    let rest = connect_log.lost(&endpoint, reason, answers, opened.elapsed());
+                    rest.max(silence(unsubscribed))
                 }
             };
             if let ConnIdentity::Known(identity) = &conn.identity {
@@ -121,9 +151,16 @@ impl Subscriber {
         let everything = wanted.everything(late);
         let router = &mut conn.router;
         let mut is_proven = false;
-        let ended = |reason, is_proven| Some(Ended { reason, is_proven });
+        let ended = |reason, is_proven, during| {
+            let during = if is_proven { During::Proved } else { during };
+            Some(Ended { reason, during })
+        };
+        let first = match everything.subscribe.is_empty() {
+            true => During::Rest,
+            false => During::FirstSubscription,
+        };
         if let Err(reason) = router.run(session.apply(everything, wanted)).await {
-            return ended(reason, false);
+            return ended(reason, false, first);
         }
         let mut prove = |is_well: bool, is_proven: &mut bool| {
             if !*is_proven && is_well {
@@ -137,11 +174,11 @@ impl Subscriber {
         loop {
             tokio::select! {
                 biased;
-                reason = router.ended() => return ended(reason, is_proven),
+                reason = router.ended() => return ended(reason, is_proven, During::Rest),
                 // A look that is due precedes the changes: a steady stream of them would put it off for ever.
                 () = tokio::time::sleep_until(session.next_look()) => {
                     if let Err(reason) = router.run(session.look(wanted)).await {
-                        return ended(reason, is_proven);
+                        return ended(reason, is_proven, During::Rest);
                     }
                     // A connection without channels has nothing to prove.
                     prove(true, &mut is_proven);
@@ -151,8 +188,13 @@ impl Subscriber {
                         return None;
                     }
                     let change = wanted.take_up(batch.drain(..));
+                    let first = match session.has_subscribed() || change.subscribe.is_empty() {
+                        true => During::Rest,
+                        false => During::FirstSubscription,
+                    };
                     if let Err(reason) = router.run(session.apply(change, wanted)).await {
-                        return ended(reason, is_proven);
+                        is_proven &= first == During::Rest;
+                        return ended(reason, is_proven, first);
                     }
                     prove(session.has_subscribed(), &mut is_proven);
                 }
@@ -187,8 +229,18 @@ async fn without_conn<T>(
 /// The end of a connection.
 struct Ended {
     reason: String,
-    /// Whether it confirmed a subscription.
-    is_proven: bool,
+    during: During,
+}
+
+/// When a connection has ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum During {
+    /// Before it confirmed its first subscription, which was under way.
+    FirstSubscription,
+    /// At another time before it was proved.
+    Rest,
+    /// After it was proved.
+    Proved,
 }
 
 /// Passes messages on while the connection lives.

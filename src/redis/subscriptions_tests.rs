@@ -13,7 +13,7 @@ use tokio::{
 
 use super::*;
 use crate::redis::{
-    BoxFuture, Events, Servers,
+    BoxFuture, CallError, Events, Servers,
     connect_error::ConnectError,
     connection::{Answer, ConnectOptions, Frame, Opened, ServerConfig, Transport},
     endpoint::Endpoint,
@@ -40,6 +40,15 @@ struct FakeServer {
     is_down: Arc<AtomicBool>,
     /// The number of messages on each connection.
     messages: usize,
+    /// The answer to subscriptions.
+    refuses_subscriptions: Option<Refusing>,
+    subscriptions: Arc<AtomicUsize>,
+}
+
+#[derive(Clone)]
+enum Refusing {
+    In(&'static str),
+    ByTheEnd,
 }
 
 impl Transport for FakeServer {
@@ -68,10 +77,11 @@ impl Transport for FakeServer {
 }
 
 impl Connection for FakeServer {
-    fn send(&self, name: &'static str, _args: Vec<Bytes>) -> Answer<'_> {
+    fn send(&self, name: &'static str, mut args: Vec<Bytes>) -> Answer<'_> {
         Box::pin(async move {
             sleep(ROUND_TRIP).await;
             Ok(match name {
+                "PING" => Frame::Text(args.pop().unwrap_or_default()),
                 "CLIENT" => {
                     self.checks.fetch_add(1, Ordering::Relaxed);
                     let reported = self.reported.load(Ordering::Relaxed);
@@ -79,6 +89,16 @@ impl Connection for FakeServer {
                 }
                 "SSUBSCRIBE" if self.is_down.load(Ordering::Relaxed) => {
                     Frame::Error("CLUSTERDOWN".into())
+                }
+                "SUBSCRIBE" | "SSUBSCRIBE" if self.refuses_subscriptions.is_some() => {
+                    self.subscriptions.fetch_add(1, Ordering::Relaxed);
+                    match self.refuses_subscriptions {
+                        Some(Refusing::In(words)) => Frame::Error(words.into()),
+                        _ => {
+                            self.confirmed.notify_waiters();
+                            return Err("the server closed the connection".into());
+                        }
+                    }
                 }
                 "SUNSUBSCRIBE" if self.refuses => Frame::Error("CLUSTERDOWN".into()),
                 _ => {
@@ -256,4 +276,64 @@ async fn messages_for_a_slow_dispatcher_are_bounded_and_their_loss_is_reported()
         }
     }
     assert_eq!((messages, missed), (MESSAGES, 1));
+}
+
+/// What servers, proxies and providers say that have no subscriptions.
+const WORDS: [&str; 7] = [
+    "ERR unknown command 'SUBSCRIBE'",
+    "ERR unsupported command 'SUBSCRIBE'",
+    "ERR command 'subscribe' is not allowed",
+    "NOPERM this user has no permissions to run the 'subscribe' command",
+    "ERR max pubsub limit exceeded",
+    "Can't execute 'subscribe': this proxy relays no messages",
+    "no code",
+];
+
+/// Each wait asks again, by commands on the connection that there is.
+#[tokio::test(start_paused = true)]
+async fn subscription_that_is_refused_in_any_words_costs_no_connection() {
+    for words in WORDS {
+        for is_of_shard in [false, true] {
+            let server = FakeServer {
+                refuses_subscriptions: Some(Refusing::In(words)),
+                ..FakeServer::default()
+            };
+            let channels = match is_of_shard {
+                true => Channels::OfShard(Arc::new(Shard)),
+                false => Channels::Everywhere,
+            };
+            let (wants, _received, closed) = start(&server, channels);
+            for _ in 0..3 {
+                let refused = wants.subscribe("channel".into()).await;
+                let is_told = matches!(&refused, Err(CallError::Refused(refusal)) if refusal.message() == words);
+                assert!(is_told, "{words}: {refused:?}");
+                sleep(Duration::from_secs(60)).await;
+            }
+            assert_eq!(server.connections.load(Ordering::Relaxed), 1, "{words}");
+            assert!(server.subscriptions.load(Ordering::Relaxed) <= 6, "{words}");
+            closed.cancel();
+        }
+    }
+}
+
+/// Its waiters poll meanwhile.
+#[tokio::test(start_paused = true)]
+async fn server_that_closes_on_a_subscription_is_asked_after_pauses_that_grow_to_minutes() {
+    let server = FakeServer {
+        refuses_subscriptions: Some(Refusing::ByTheEnd),
+        closes: true,
+        ..FakeServer::default()
+    };
+    let (wants, _received, closed) = start(&server, Channels::Everywhere);
+    let _pending = wants.subscribe("channel".into());
+    let connections = || server.connections.load(Ordering::Relaxed);
+    sleep(Duration::from_secs(60)).await;
+    assert!((6..=12).contains(&connections()), "{}", connections());
+    sleep(Duration::from_secs(9 * 60)).await;
+    let in_ten_minutes = connections();
+    assert!(in_ten_minutes <= 16, "{in_ten_minutes}");
+    sleep(Duration::from_secs(60 * 60)).await;
+    let more = connections() - in_ten_minutes;
+    assert!((11..=13).contains(&more), "{more} in an hour");
+    closed.cancel();
 }

@@ -267,21 +267,20 @@ async fn p_t1_a_script_that_is_forgotten_is_sent_again() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn p_t4_an_acquisition_succeeds_where_wait_or_role_is_refused() {
     let set_up = Replicated::start(1).await;
-    for (forbidden, expected) in [("-wait", None), ("-role", Some(1))] {
+    for (forbidden, durability, expected) in [
+        ("-wait", Durability::Auto, None),
+        // Without ROLE the number of replicas is unknown.
+        ("-role", Durability::Replicas(1), Some(1)),
+    ] {
         let rules = [
             "ACL", "SETUSER", "app", "reset", "on", ">pw", "~*", "&*", "+@all", forbidden,
         ];
         set_up.servers[0].command::<()>(&rules).await;
         let url = alone(&set_up).replace("redis://", "redis://app:pw@");
         let client = connect(&url, config(Durability::All)).await;
-        let listed = match expected {
-            // Without ROLE the number of replicas is unknown.
-            Some(_) => Durability::Replicas(1),
-            None => Durability::All,
-        };
         let lock = client.reentrant_lock(unique_name("refused"));
         for _ in 0..2 {
-            let guard = lock.with_durability(listed).lock().await.unwrap();
+            let guard = lock.with_durability(durability).lock().await.unwrap();
             assert_eq!(guard.acknowledgements(), expected, "{forbidden}");
             assert_eq!(guard.unlock().await, Ok(Released::Fully));
         }

@@ -5,6 +5,7 @@ mod directions;
 #[path = "../sim/support/log_lines.rs"]
 pub mod log_lines;
 mod long;
+mod missing_commands;
 mod outages;
 
 use std::time::Duration;

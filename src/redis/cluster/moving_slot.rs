@@ -60,8 +60,8 @@ impl Topology {
         );
         let answered = async {
             let frame = answer?;
-            let wanted = durability.wanted(None, self.replicas_at(&address));
-            let acknowledged = self.wait.on(&conn, wanted).await?;
+            let listed = self.replicas_at(&address);
+            let acknowledged = self.wait.on(&conn, durability, listed).await?;
             Ok(Answered {
                 reply: frame,
                 acknowledged,

@@ -7,7 +7,7 @@ use tokio::{
     time::Instant,
 };
 
-use super::wait::{Wait, is_lasting};
+use super::wait::{Wait, Waited};
 use crate::{
     durability::{Acknowledged, Durability},
     hash::HashSet,
@@ -53,8 +53,8 @@ pub(super) struct DurableWorker<L> {
     listed: L,
     /// The connection to which the further fields belong.
     used: Option<Arc<LiveConn>>,
-    /// `None` once the server has refused the command.
-    wait: Option<Wait>,
+    /// The way to wait, or the words of a server that has refused the command.
+    wait: Result<Wait, Arc<str>>,
     connected: Option<usize>,
     counted: Option<Instant>,
     /// The scripts that it has sent.
@@ -62,15 +62,6 @@ pub(super) struct DurableWorker<L> {
 }
 
 type Answer = Result<Frame, Arc<str>>;
-
-/// The result of a `WAIT`.
-#[derive(Clone, Copy)]
-struct Waited {
-    /// The number of replicas that have all earlier writes, if the server reports it.
-    by: Option<u32>,
-    /// An error: further waiting is useless.
-    failed: bool,
-}
 
 impl<L: Fn() -> usize + Send + Sync> DurableWorker<L> {
     /// `listed` returns the number of replicas, including replicas that are down.
@@ -91,7 +82,7 @@ impl<L: Fn() -> usize + Send + Sync> DurableWorker<L> {
             durability,
             listed,
             used: None,
-            wait: None,
+            wait: Ok(wait),
             connected: None,
             counted: None,
             sent: HashSet::default(),
@@ -161,7 +152,7 @@ impl<L: Fn() -> usize + Send + Sync> DurableWorker<L> {
         let is_same = |used: &Arc<LiveConn>| Arc::ptr_eq(used, conn);
         if !self.used.as_ref().is_some_and(is_same) {
             self.used = Some(conn.clone());
-            self.wait = Some(self.configured);
+            self.wait = Ok(self.configured);
             (self.sent, self.counted) = (HashSet::default(), None);
         }
     }
@@ -183,15 +174,15 @@ impl<L: Fn() -> usize + Send + Sync> DurableWorker<L> {
             |call: &Call| frame::is_of_a_replica(&call.frame, call.operations.len());
         let is_wrong_server = calls.iter().any(is_of_a_replica);
         loop {
-            if waited.by.is_some_and(|by| by < wanted) {
+            if matches!(waited, Waited::By(by) if by < wanted) {
                 // The number of replicas may have fallen.
                 self.count(conn).await?;
                 wanted = self.wanted();
             }
             let now = Instant::now();
-            let is_settled = waited.failed || waited.by.is_none_or(|by| by >= wanted);
+            let is_settled = !matches!(waited, Waited::By(by) if by < wanted);
             for call in calls.extract_if(.., |call| is_settled || self.end(call) <= now) {
-                let acknowledged = waited.by.map(|by| Acknowledged { by, wanted });
+                let acknowledged = self.acknowledged(&waited, wanted);
                 let _ = call.done.send(Ok(Answered {
                     reply: call.frame,
                     acknowledged,
@@ -207,6 +198,21 @@ impl<L: Fn() -> usize + Send + Sync> DurableWorker<L> {
             let left = self.left(calls);
             (_, waited) = self.send(conn, no_calls(), wanted, left).await?;
         }
+    }
+
+    fn acknowledged(&self, waited: &Waited, wanted: u32) -> Option<Acknowledged> {
+        let by = match waited {
+            Waited::By(by) => *by,
+            Waited::NotNow => 0,
+            Waited::Refused(words) => {
+                return Acknowledged::without_wait(self.durability, wanted, words);
+            }
+        };
+        Some(Acknowledged {
+            by,
+            wanted,
+            refused: None,
+        })
     }
 
     /// The deadline of a call that too few replicas have acknowledged. It includes the wait behind earlier calls.
@@ -292,19 +298,19 @@ impl<L: Fn() -> usize + Send + Sync> DurableWorker<L> {
             .into_iter()
             .collect::<Result<_, _>>()?;
         let mut waited = (frames.len() > count).then(|| frames.remove(count));
-        while let Some(message) = waited.as_ref().and_then(frame::error) {
-            if !is_lasting(&message) {
-                let (by, failed) = (Some(0), true);
-                return Ok((frames, Waited { by, failed }));
-            }
-            self.is_refused(&message);
+        while let Some(answer) = &waited {
+            let words = match Waited::read(answer) {
+                Waited::Refused(words) => words,
+                known => return Ok((frames, known)),
+            };
+            self.is_refused(words);
             waited = match self.wait_on(conn, wanted, left) {
                 Some(wait) => Some(wait.await?),
                 None => None,
             };
         }
-        let by = waited.as_ref().and_then(frame::acknowledgements);
-        Ok((frames, Waited { by, failed: false }))
+        let words = self.wait.as_ref().err().cloned();
+        Ok((frames, Waited::Refused(words.unwrap_or_default())))
     }
 
     /// `WAIT` or `WAITAOF`.
@@ -314,25 +320,25 @@ impl<L: Fn() -> usize + Send + Sync> DurableWorker<L> {
         wanted: u32,
         left: Duration,
     ) -> Option<impl Future<Output = Answer> + Send + use<'a, L>> {
-        let (name, args) = self.wait?.command(wanted, left);
+        let (name, args) = self.wait.as_ref().ok()?.command(wanted, left);
         Some(conn.send(name, args))
     }
 
     /// Later calls on this connection do without. The next connection may have the right or the command.
-    fn is_refused(&mut self, message: &str) {
+    fn is_refused(&mut self, words: Arc<str>) {
         match &mut self.wait {
-            Some(wait) if wait.for_disk => {
+            Ok(wait) if wait.for_disk => {
                 wait.for_disk = false;
                 self.tell(
                     "WAITAOF is refused: acquisitions do not wait for disks",
-                    message,
+                    &words,
                 );
             }
             wait => {
-                *wait = None;
+                *wait = Err(words.clone());
                 self.tell(
                     "WAIT is refused: acquisitions do not wait for replicas",
-                    message,
+                    &words,
                 );
             }
         }

@@ -10,13 +10,13 @@ use super::{
     Channels,
     wanted::{Change, Wanted},
 };
-use crate::hash::HashSet;
 use crate::redis::{
     conn::{self, Conn},
     connection::{Connection, Frame},
     frame,
     script_conn::PING_EVERY,
 };
+use crate::{hash::HashSet, wire::Refusal};
 
 /// The most channels in one `SUBSCRIBE`, or of `SSUBSCRIBE`s under way at a time.
 pub(super) const AT_ONCE: usize = 256;
@@ -30,6 +30,12 @@ fn answered(answer: Result<Result<Frame, Arc<str>>, Elapsed>) -> Result<Option<S
     let answer = answer.map_err(|_| NO_ANSWER)?;
     let answer = answer.map_err(|reason| reason.as_ref().to_owned())?;
     Ok(frame::error(&answer))
+}
+
+/// Whether the server has refused a subscription in words of a passing state, such as a moving slot.
+fn may_pass(message: &str) -> bool {
+    let refusal = Refusal::from_message(message.to_owned());
+    matches!(refusal, Refusal::Transient { .. })
 }
 
 /// Whether the answer to `SUNSUBSCRIBE` leaves the subscription in place. The server ends the subscriptions of a slot that
@@ -146,12 +152,12 @@ impl<'a> Session<'a> {
             let together = self.connection.send("SUBSCRIBE", channels.to_vec());
             match answered(timeout(conn::PING_WAIT, together).await)? {
                 None => self.subscribed.extend(channels.iter().cloned()),
+                Some(message) if may_pass(&message) => return Err(message),
                 // One refused channel makes the server refuse all.
-                Some(message) if message.starts_with("NOPERM") => {
+                Some(_) => {
                     self.subscribe_one_by_one("SUBSCRIBE", channels, wanted)
                         .await?;
                 }
-                Some(message) => return Err(message),
             }
         }
         Ok(())
@@ -173,15 +179,16 @@ impl<'a> Session<'a> {
                     self.subscribed.insert(channel.clone());
                     self.has_regained |= self.missing.remove(channel);
                 }
-                Some(message) if message.starts_with("NOPERM") => {
-                    self.missing.remove(channel);
-                    wanted.refuse(channel);
-                }
                 // The shard does not have the slot, or not yet.
-                Some(_) if command == "SSUBSCRIBE" => {
+                Some(message) if may_pass(&message) && command == "SSUBSCRIBE" => {
                     self.missing.insert(channel.clone());
                 }
-                Some(message) => return Err(message),
+                Some(message) if may_pass(&message) => return Err(message),
+                // The right or the command is missing: a new connection would be refused, too.
+                Some(message) => {
+                    self.missing.remove(channel);
+                    wanted.refuse(channel, message);
+                }
             }
         }
         Ok(())

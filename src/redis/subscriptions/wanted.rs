@@ -165,28 +165,27 @@ impl Wanted {
     }
 
     /// The server refused to subscribe to `channel`. Does not remember the refusal: names are many, and rights may change.
-    pub(super) fn refuse(&mut self, channel: &Bytes) {
+    pub(super) fn refuse(&mut self, channel: &Bytes, message: String) {
         let shown = server_text::shown(&String::from_utf8_lossy(channel));
+        let message = server_text::shown(&message);
         match self.lines.may_log() {
             Some(suppressed) => tracing::warn!(
                 channel = shown,
+                message,
                 suppressed,
                 "Redis refuses the subscription: waiters for this lock poll"
             ),
-            None => tracing::debug!(channel = shown, "Redis refuses the subscription"),
+            None => {
+                tracing::debug!(channel = shown, message, "Redis refuses the subscription")
+            }
         }
         self.channels.remove(channel);
         self.unconfirmed.remove(channel);
         for (_, done) in self.asking.extract_if(.., |(asked, _)| asked == channel) {
-            let _ = done.send(Err(no_permission()));
+            let message = message.clone();
+            let _ = done.send(Err(CallError::Refused(Refusal::Failed { message })));
         }
     }
-}
-
-fn no_permission() -> CallError {
-    CallError::Refused(Refusal::Failed {
-        message: "NOPERM no permission to subscribe to the lock's channel".into(),
-    })
 }
 
 #[cfg(test)]
@@ -271,7 +270,7 @@ mod tests {
         let (a, mut a_done) = subscribe("a");
         let (b, mut b_done) = subscribe("b");
         wanted.take_up([a, b]);
-        wanted.refuse(&"a".into());
+        wanted.refuse(&"a".into(), "NOPERM no".into());
         assert!(matches!(a_done.try_recv(), Ok(Err(CallError::Refused(_)))));
         wanted.confirmed(&HashSet::default());
         assert_eq!(b_done.try_recv(), Ok(Ok(())));
