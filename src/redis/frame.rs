@@ -12,9 +12,22 @@ pub(super) fn error(frame: &Frame) -> Option<String> {
     }
 }
 
-/// Whether the server does not know the script. It has run nothing then.
+/// Whether the server does not know the script, or not `EVALSHA`. It has run nothing then.
 pub(super) fn is_unknown_script(frame: &Frame) -> bool {
     matches!(frame, Frame::Error(message) if message.starts_with("NOSCRIPT"))
+        || lacks_evalsha(frame)
+}
+
+/// Whether the peer lacks `EVALSHA`, by its words. A user without the right to it is told so instead.
+pub(super) fn lacks_evalsha(frame: &Frame) -> bool {
+    let Frame::Error(message) = frame else {
+        return false;
+    };
+    let words = message.to_lowercase();
+    let is_about_it = ["evalsha", "unknown command", "unsupported command"]
+        .iter()
+        .any(|part| words.contains(part));
+    is_about_it && !message.starts_with("NOPERM")
 }
 
 /// The text of a string of any type.

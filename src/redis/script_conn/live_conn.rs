@@ -5,7 +5,7 @@ use std::{
     pin::pin,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicU32, Ordering},
+        atomic::{AtomicBool, AtomicU32, Ordering},
     },
     task::Poll,
     time::Duration,
@@ -40,6 +40,8 @@ pub(in crate::redis) struct LiveConn {
     ping_wait: Duration,
     /// The number of answered calls of scripts.
     answers: AtomicU32,
+    /// Whether the peer has refused `EVALSHA`: each call then sends the text.
+    lacks_evalsha: AtomicBool,
     proving: Notify,
     /// Notified when the connection leads to the wrong server.
     wrong_server: Notify,
@@ -59,6 +61,7 @@ impl LiveConn {
             identity: Mutex::new(identity),
             ping_wait,
             answers: AtomicU32::new(0),
+            lacks_evalsha: AtomicBool::new(false),
             proving: Notify::new(),
             wrong_server: Notify::new(),
             ended: CancellationToken::new(),
@@ -111,10 +114,14 @@ impl LiveConn {
         operations: &[Operation],
     ) -> Result<Frame, Arc<str>> {
         let text = script.text(publishing);
-        let answer = self.eval("EVALSHA", text.sha.clone(), script, operations);
-        let answer = answer.await?;
-        if !frame::is_unknown_script(&answer) {
-            return Ok(self.proved_by(answer));
+        if !self.lacks_evalsha.load(Ordering::Relaxed) {
+            let answer = self.eval("EVALSHA", text.sha.clone(), script, operations);
+            let answer = answer.await?;
+            if !frame::is_unknown_script(&answer) {
+                return Ok(self.proved_by(answer));
+            }
+            let lacks_evalsha = frame::lacks_evalsha(&answer);
+            self.lacks_evalsha.store(lacks_evalsha, Ordering::Relaxed);
         }
         // A NOSCRIPT means that the server has run nothing: repeating at once is safe (P-T1).
         let answer = self.eval("EVAL", text.source.clone(), script, operations);

@@ -117,14 +117,45 @@ async fn subscribe_that_is_missing_in_any_words_costs_no_connection() {
         let holder = LockClient::connect(&server.url()).await.unwrap();
         let held = holder.reentrant_lock("held").lock().await.unwrap();
         let waiter = client.reentrant_lock("held");
-        let waiting = tokio::spawn(async move { waiter.lock().await.map(drop) });
+        let waiting = tokio::spawn(async move { waiter.lock().await?.unlock().await });
         let told = async || !lines.with("refuses the subscription").is_empty();
         eventually("the refusal is logged", SOON, told).await;
         assert_eq!(held.unlock().await, Ok(Released::Fully));
-        assert_eq!(within(waiting).await.unwrap(), Ok(()), "{words}");
+        assert_eq!(
+            within(waiting).await.unwrap(),
+            Ok(Released::Fully),
+            "{words}"
+        );
         assert_eq!(peer.connections(), 2, "{words}");
         let told = lines.with("refuses the subscription");
         assert_eq!(told.len(), 1, "{words}: {told:?}");
         assert!(told[0].contains(words.trim()), "{words}: {told:?}");
+    }
+}
+
+/// The text is sent instead, after one refusal for each connection.
+#[tokio::test]
+async fn evalsha_that_is_missing_is_replaced_by_eval() {
+    let set_up = Replicated::start(1).await;
+    let port = set_up.servers[0].port();
+    for words in [
+        "ERR unknown command 'EVALSHA', with args beginning with: ",
+        "ERR unsupported command",
+        "ERR command evalsha is not allowed",
+    ] {
+        let (peer, sent) = without(port, "EVALSHA", words).await;
+        let client = within(LockClient::connect(&peer.url())).await.unwrap();
+        let lock = client.reentrant_lock("a");
+        for _ in 0..3 {
+            let guard = within(lock.lock()).await.unwrap();
+            assert_eq!(guard.unlock().await, Ok(Released::Fully), "{words}");
+        }
+        assert_eq!(sent.load(Ordering::SeqCst), 1, "{words}");
+        let lock = lock.with_durability(Durability::Replicas(1));
+        for _ in 0..3 {
+            let guard = within(lock.lock()).await.unwrap();
+            assert_eq!(guard.acknowledgements(), Some(1), "{words}");
+            assert_eq!(guard.unlock().await, Ok(Released::Fully), "{words}");
+        }
     }
 }
