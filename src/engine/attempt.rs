@@ -244,7 +244,8 @@ impl Attempt {
             Box::pin(connected).await;
             set_reason(NO_ANSWER);
         }
-        if let Some(asking) = engine.batcher.may_announce(spec)
+        if spec.protocol.needs_messages()
+            && let Some(asking) = engine.batcher.may_announce(spec)
             && !asking.await
         {
             return Err(no_right(spec));

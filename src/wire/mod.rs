@@ -91,6 +91,11 @@ pub trait LockProtocol: std::fmt::Debug + Send + Sync {
     /// The lock `name` of this kind.
     fn spec(&'static self, name: Arc<str>, config: &Config) -> LockSpec;
     /// The largest number of holds of one owner; 1 for a lock that is not reentrant.
+    /// Whether a release fails if its message is refused.
+    fn needs_messages(&self) -> bool {
+        true
+    }
+
     fn most_holds(&self) -> u32 {
         u32::MAX
     }

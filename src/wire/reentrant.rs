@@ -31,12 +31,23 @@ static ACQUIRE: Script = script!(keys = 1, "expiry", "reentrant_acquire");
 static RELEASE: Script = script!(keys = 1, "shorten", "reentrant_release");
 static RENEW: Script = script!(keys = 1, "expiry", "reentrant_renew");
 static FORCE_RELEASE: Script = script!(keys = 1, "reentrant_force_release");
+static SPIN_RELEASE: Script = script!(keys = 1, "unannounced", "shorten", "reentrant_release");
+static SPIN_FORCE_RELEASE: Script = script!(keys = 1, "unannounced", "reentrant_force_release");
 static INSPECT: Script = script!(keys = 1, "reentrant_inspect");
 
 /// Reentrant, non-reentrant and spin locks.
 #[derive(Debug)]
 pub(super) struct ReentrantProtocol {
     pub(super) kind: KindName,
+}
+
+impl ReentrantProtocol {
+    fn unless_spin(&self, script: &'static Script, of_spin: &'static Script) -> &'static Script {
+        match self.kind {
+            KindName::Spin => of_spin,
+            _ => script,
+        }
+    }
 }
 
 impl LockProtocol for ReentrantProtocol {
@@ -78,7 +89,7 @@ impl LockProtocol for ReentrantProtocol {
         holds: u32,
     ) -> Request {
         Request {
-            script: &RELEASE,
+            script: self.unless_spin(&RELEASE, &SPIN_RELEASE),
             parts: vec![
                 spec.key.clone(),
                 owner.clone(),
@@ -87,6 +98,10 @@ impl LockProtocol for ReentrantProtocol {
                 spec.channel.clone(),
             ],
         }
+    }
+
+    fn needs_messages(&self) -> bool {
+        self.kind != KindName::Spin
     }
 
     fn hands_off_locally(&self) -> bool {
@@ -102,7 +117,7 @@ impl LockProtocol for ReentrantProtocol {
 
     fn force_release(&self, spec: &LockSpec) -> Request {
         Request {
-            script: &FORCE_RELEASE,
+            script: self.unless_spin(&FORCE_RELEASE, &SPIN_FORCE_RELEASE),
             parts: vec![spec.key.clone(), spec.channel.clone()],
         }
     }

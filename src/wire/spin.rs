@@ -1,6 +1,7 @@
 //! The lock that is polled: Redisson's `getSpinLock`.
 //!
-//! Its data are the reentrant lock's. Redisson publishes no release of a spin lock. This crate does, for waiters of other kinds.
+//! Its data are the reentrant lock's. Redisson publishes no release of a spin lock. This crate does, for waiters of other kinds,
+//! where the server lets it.
 
 use super::{Kind, KindName, LockProtocol, reentrant::ReentrantProtocol, sealed::Known};
 

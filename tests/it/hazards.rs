@@ -138,7 +138,7 @@ hazards!(fair: Fair, every reentrant listening patient slow slow_reentrant);
 hazards!(read: Read, every reentrant listening one_channel announced patient slow slow_reentrant);
 hazards!(write: Write, every reentrant listening one_channel announced patient slow slow_reentrant);
 hazards!(fenced: Fenced, every reentrant listening one_channel announced patient);
-hazards!(spin: Spin, every reentrant announced);
+hazards!(spin: Spin, every reentrant);
 hazards!(non_reentrant: NonReentrant, every listening one_channel announced patient);
 hazards!(non_reentrant_fair: NonReentrantFair, every listening patient);
 hazards!(simple: Simple, every listening one_channel announced slow);

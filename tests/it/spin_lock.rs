@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use redisson_lock::{BackOff, LockClient, Owner, Released, SpinLock};
-use testbed::{eventually, unique_name};
+use testbed::{Server, eventually, unique_name};
 
 use crate::witness::{
     Listener, SOON, Witness, busy_at_worst, done, let_pass, only_messages, polling,
@@ -210,4 +210,39 @@ async fn a_hold_is_renewed() {
     let_pass(2 * lease).await;
     assert!(turnstile.lock(&client).try_lock().await.unwrap().is_none());
     assert_eq!(guard.unlock().await, Ok(Released::Fully));
+}
+
+/// As Redisson's spin lock does, which publishes nothing.
+#[tokio::test]
+async fn spin_lock_works_where_no_message_can_be_published() {
+    let without_command = Server::start_with(&["--rename-command", "PUBLISH", ""]).await;
+    let without_channels = Server::start().await;
+    let user = [
+        "ACL",
+        "SETUSER",
+        "app",
+        "on",
+        ">pw",
+        "~*",
+        "+@all",
+        "resetchannels",
+    ];
+    without_channels.command::<()>(&user).await;
+    let as_user = format!("redis://app:pw@127.0.0.1:{}", without_channels.port());
+    for (server, url) in [
+        (&without_command, without_command.url()),
+        (&without_channels, as_user),
+    ] {
+        let client = LockClient::connect(&url).await.unwrap();
+        let lock = client.spin_lock("a").owned_by(&Owner::new());
+        let (outer, inner) = (lock.lock().await.unwrap(), lock.lock().await.unwrap());
+        let waiter = client.spin_lock("a").owned_by(&Owner::new());
+        let waiting = tokio::spawn(async move { waiter.lock().await?.unlock().await });
+        assert_eq!(inner.unlock().await, Ok(Released::StillHeld { holds: 1 }));
+        assert_eq!(outer.unlock().await, Ok(Released::Fully));
+        assert_eq!(waiting.await.unwrap(), Ok(Released::Fully));
+        lock.lock().await.unwrap().leak();
+        assert_eq!(lock.force_unlock().await, Ok(true));
+        assert_eq!(server.command::<u32>(&["DBSIZE"]).await, 0, "{url}");
+    }
 }

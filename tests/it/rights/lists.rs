@@ -165,6 +165,7 @@ fn no_script_is_left_out() {
         "read_write",
         "run",
         "shorten",
+        "unannounced",
     ];
     left.retain(|name| !of_kinds.contains(name) && !shared.contains(&&**name));
     assert_eq!(left, [""; 0]);
