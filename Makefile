@@ -109,8 +109,8 @@ test: ## What every change must pass, in minutes: lints, docs, and a test of eve
 	@$(if $(WITH_VALKEY),tools/get-valkey.sh >/dev/null)
 	@mkdir -p target
 	@: $(if $(JAVA),Maven waits for the network while cargo works.); \
-	$(MAKE) --no-print-directory peers >target/peers.log 2>&1 & peers=$$!; \
-	$(MAKE) --no-print-directory lint-text programs; built=$$?; \
+	$(SUBMAKE) peers >target/peers.log 2>&1 & peers=$$!; \
+	$(SUBMAKE) lint-text programs; built=$$?; \
 	wait $$peers || { cat target/peers.log; exit 1; }; exit $$built
 	@: Tests on servers wait for leases and leave a third of both cores idle: the simulator, the documentation and Java use it.; \
 	nice -n 3 $(RUN) sim "in memory" >target/sim.log 2>&1 & sim=$$!; \
@@ -179,11 +179,12 @@ test-all: ## `make test` in full, on more servers, all versions of Redisson, top
 	@echo "left out: Valkey 8.0 (make valkey), long runs and fuzzing (make soak), campaigns (make simulate, make simulate-mutants)"
 	@echo "make test-all: passed"
 
-lint: lint-text ## Formatting, references and links of pages, seeded bugs that apply, and clippy, warnings denied
+lint: lint-text ## Formatting, recipes of this file, references and links of pages, seeded bugs that apply, and clippy, warnings denied
 	$(CARGO) clippy $(PACKAGES) --all-targets -- -D warnings
 
 lint-text:
 	$(CARGO) fmt --all --check
+	tools/check-recipes.sh
 	tools/simulate-mutants.sh --check
 	$(CARGO) test --quiet -p pages
 	$(CARGO) run --quiet -p pages
@@ -247,7 +248,7 @@ servers: programs $(JAVA:%=peers) ## Integration tests, but the long ones of fau
 		*) set -- --note "they concern the client" it "on $$server" --skip hazards:: --skip histories:: ;; \
 		esac; \
 		REDIS_SERVER="$$program" tools/run-tests.sh "$$@" || exit 1; \
-		$(if $(JAVA),REDIS_SERVER="$$program" tools/run-tests.sh --note "they run on redis-server" interop "beside Java, on $$server" \
+		$(if $(JAVA),REDIS_SERVER="$$program" tools/run-tests.sh --note "they run on redis-server" interop "beside Java on $$server" \
 			redisson_4_7_0 older_redisson --skip a_cluster_behind_a_nat || exit 1;) \
 	done
 
