@@ -35,6 +35,43 @@ fn urls_of_single_servers() {
 }
 
 #[test]
+fn empty_pairs_of_a_query_are_no_parameters() {
+    for (query, sentinels, login) in [
+        ("?", 1, (None, None)),
+        ("?&", 1, (None, None)),
+        ("?&&&", 1, (None, None)),
+        ("?&node=two", 2, (None, None)),
+        ("?node=two&", 2, (None, None)),
+        ("?&&node=two&&node=three&&", 3, (None, None)),
+        ("?&sentinelPassword=pw", 1, (None, Some("pw"))),
+        (
+            "?&sentinelUsername=app&&sentinelPassword=pw&",
+            1,
+            (Some("app"), Some("pw")),
+        ),
+    ] {
+        let url = format!("redis-sentinel://one/mymaster{query}");
+        let asked = parse(&url).expect(&url).asked.expect("sentinels are asked");
+        assert_eq!(asked.addresses.len(), sentinels, "{url}");
+        let given = (&asked.server.username, &asked.server.password);
+        assert_eq!((given.0.as_deref(), given.1.as_deref()), login, "{url}");
+    }
+    for url in [
+        "redis://host/3?&",
+        "redis-replicated://host?&node=two&",
+        "redis-cluster://host?&&node=two",
+        "unix:///run/redis.sock?&db=3&",
+    ] {
+        assert!(parse(url).is_ok(), "{url}");
+    }
+    // A pair without a name is a parameter, and so is one without a value.
+    for url in ["redis-cluster://host?=two", "redis-cluster://host?node=&"] {
+        assert!(reason(url).contains("node"), "{url}");
+    }
+    assert!(reason("redis://host?&node=two").contains("redis-cluster://"));
+}
+
+#[test]
 fn bad_urls_say_what_to_do_and_keep_the_password() {
     for (url, hint) in [
         ("", "redis://"),

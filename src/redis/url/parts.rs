@@ -102,11 +102,16 @@ pub(super) fn addresses(url: &Url, port: u16) -> Result<Vec<Address>, Error> {
     Ok(addresses)
 }
 
+/// The names and values of the parameters. An empty pair, as in `?&node=host` or before a final `&`, is no parameter.
+fn pairs(url: &Url) -> impl Iterator<Item = (&str, &str)> {
+    let pairs = url.query().unwrap_or_default().split('&');
+    let pairs = pairs.filter(|pair| !pair.is_empty());
+    pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")))
+}
+
 /// The values of a parameter. A plus sign is no space, as elsewhere in a URL: passwords may contain one.
 fn query<'a>(url: &'a Url, key: &'a str) -> impl Iterator<Item = Result<String, Error>> + 'a {
-    let pairs = url.query().unwrap_or_default().split('&');
-    let pairs = pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")));
-    let values = pairs.filter(move |(name, _)| *name == key);
+    let values = pairs(url).filter(move |(name, _)| *name == key);
     values.map(|(_, value)| decoded(value, "query"))
 }
 
@@ -122,15 +127,12 @@ pub(super) fn parameter(url: &Url, key: &str) -> Result<Option<String>, Error> {
 /// Refuses unknown parameters: a misspelt one would be ignored. The error does not contain the name, which may be the rest
 /// of a password.
 pub(super) fn allow_only(url: &Url, parameters: &[&str]) -> Result<(), Error> {
-    let query = url.query().unwrap_or_default();
-    let mut names = query
-        .split('&')
-        .map(|pair| pair.split('=').next().unwrap_or_default());
-    if query.is_empty() || names.all(|name| parameters.contains(&name)) {
+    let is_known = |(name, _): &(&str, &str)| parameters.contains(name);
+    let Some((unknown, _)) = pairs(url).find(|pair| !is_known(pair)) else {
         return Ok(());
-    }
+    };
     Err(Error::config(match parameters.join(", ") {
-        none if none.is_empty() && query.starts_with("node=") => {
+        none if none.is_empty() && unknown == "node" => {
             "the URL is for one server: for several, use \
          redis-cluster://, redis-sentinel:// or redis-replicated://"
                 .to_owned()
