@@ -28,6 +28,7 @@ mod sync;
 #[cfg(feature = "test-util")]
 pub mod test_util;
 mod timers;
+mod tls_verification;
 mod wire;
 
 pub use back_off::BackOff;
@@ -50,6 +51,7 @@ pub use owner::{Owner, OwnerId};
 #[doc(hidden)]
 pub use redis::probe;
 pub use semaphore::{ExpirablePermit, Permit, PermitExpirableSemaphore, Semaphore};
+pub use tls_verification::TlsVerification;
 pub use wire::{
     Kind, Queued, Released,
     fair::Fair,

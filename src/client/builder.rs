@@ -10,6 +10,7 @@ use crate::{
     engine::EngineHandle,
     error::Error,
     redis::{AddressMap, Credentials, FredClient, Identity, Target, TlsSettings, probe::Probe},
+    tls_verification::TlsVerification,
 };
 
 /// The pause between attempts to start.
@@ -284,8 +285,9 @@ impl LockClientBuilder {
         self
     }
 
-    /// Trusts the authorities in this PEM file instead of the system's, for a `rediss://` server. Needs the feature
-    /// `rustls`.
+    /// Trusts the authorities in this PEM file instead of the system's, for a `rediss://` server. A self-signed certificate
+    /// is its own authority. Needs the feature `rustls`. The client reads the files of its TLS settings for each connection,
+    /// and connects with the last usable ones while they are unusable.
     ///
     /// # Redisson
     ///
@@ -333,13 +335,61 @@ impl LockClientBuilder {
     }
 
     /// Expects certificates for this name, whatever the host: for servers behind a tunnel, or nodes that announce IP
-    /// addresses.
+    /// addresses. Sentinels too, without a [`sentinel_server_name`](Self::sentinel_server_name).
     ///
     /// # Redisson
     ///
     /// None; `sslVerificationMode: CA_ONLY` checks no name at all.
     pub fn server_name(mut self, name: impl Into<String>) -> Self {
-        self.tls.server_name = Some(name.into());
+        self.tls.servers.name = Some(name.into());
+        self
+    }
+
+    /// Expects sentinels to have certificates for this name. [`Error::Config`] in [`build`](Self::build) without sentinels.
+    ///
+    /// # Redisson
+    ///
+    /// None.
+    pub fn sentinel_server_name(mut self, name: impl Into<String>) -> Self {
+        self.tls.sentinels.name = Some(name.into());
+        self
+    }
+
+    /// How the certificates of servers are checked, and those of sentinels without a
+    /// [`sentinel_tls_verification`](Self::sentinel_tls_verification). Default: [`TlsVerification::Full`]. The client logs a
+    /// warning for [`TlsVerification::None`]. A URL without TLS is [`Error::Config`].
+    ///
+    /// # Redisson
+    ///
+    /// `sslVerificationMode`, with `STRICT`, `CA_ONLY` and `NONE`.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), redisson_lock::Error> {
+    /// use redisson_lock::{LockClient, TlsVerification};
+    ///
+    /// let client = LockClient::builder()
+    ///     .url("rediss-cluster://10.0.0.1:6379")
+    ///     .ca_file("/etc/redis/ca.pem")
+    ///     .tls_verification(TlsVerification::Ca)
+    ///     .build()
+    ///     .await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn tls_verification(mut self, verification: TlsVerification) -> Self {
+        self.tls.servers.verification = Some(verification);
+        self
+    }
+
+    /// How the certificates of sentinels are checked. [`Error::Config`] in [`build`](Self::build) without sentinels.
+    ///
+    /// # Redisson
+    ///
+    /// None: `sslVerificationMode` is for both.
+    pub fn sentinel_tls_verification(mut self, verification: TlsVerification) -> Self {
+        self.tls.sentinels.verification = Some(verification);
         self
     }
 
@@ -475,6 +525,7 @@ impl IntoFuture for LockClientBuilder {
 impl fmt::Debug for LockClientBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LockClientBuilder")
+            .field("tls", &self.tls)
             .field("config", &self.config)
             .finish_non_exhaustive()
     }

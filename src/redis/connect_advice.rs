@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{
     connect_error::{ConnectError, ConnectErrorKind},
     connection::{Frame, ServerConfig},
-    frame,
+    frame, tls,
 };
 use crate::error::{Cause, Error};
 
@@ -16,6 +16,9 @@ pub(super) fn explain(
     credentials: &str,
 ) -> Error {
     let (at, encrypted) = (&server.endpoint, server.transport.is_encrypted());
+    // In TLS 1.3, the server judges the client's certificate after the handshake.
+    let alert = Some(&details).filter(|_| encrypted);
+    let kind = alert.and_then(|text| tls::of_alert(text)).unwrap_or(kind);
     let hung_up = || details.contains("reset by peer") || details.contains("closed");
     let hint = match encrypted {
         true => {
@@ -45,12 +48,13 @@ pub(super) fn explain(
         ConnectErrorKind::Busy => {
             no_connection(format!("{at} refuses new connections at the moment"))
         }
-        _ if details.contains("alert: CertificateRequired") => Error::config(format!(
-            "{at} requires a client certificate: set `client_certificate` ({details})"
-        )),
-        _ if encrypted && details.contains("alert: ") => no_connection(format!(
-            "{at} ended the TLS handshake: if it requires a client certificate, check `client_certificate`"
-        )),
+        ConnectErrorKind::Certificate {
+            advice,
+            is_lasting: true,
+        } => Error::config(format!("no TLS connection to {at}: {advice} ({details})")),
+        ConnectErrorKind::Certificate { advice, .. } => {
+            no_connection(format!("no TLS connection to {at}: {advice}"))
+        }
         _ if details.contains("DB index") || details.contains("out of range") => Error::config(
             format!("{at} has no database with the number in the URL ({details})"),
         ),

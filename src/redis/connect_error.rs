@@ -16,6 +16,13 @@ pub(crate) enum ConnectErrorKind {
     /// The configuration is invalid.
     Config,
     Network,
+    /// A certificate is refused.
+    Certificate {
+        /// What is wrong, and the remedy.
+        advice: &'static str,
+        /// Whether only a change of the configuration helps.
+        is_lasting: bool,
+    },
     /// No connection, or no answer to its first commands, in time.
     NoAnswer,
     /// The server cannot serve at the moment.

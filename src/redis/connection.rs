@@ -11,7 +11,7 @@ use super::{
     attempts::Servers,
     connect_error::ConnectError,
     endpoint::{Address, Endpoint},
-    fred::Tls,
+    tls::Tls,
 };
 /// A value of the server, in either version of the protocol.
 #[derive(Debug, Clone, PartialEq)]

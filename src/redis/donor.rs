@@ -8,9 +8,10 @@ use super::{
     attempts::Servers,
     connection::ServerConfig,
     endpoint::Endpoint,
-    fred::{FredClient, Provider, Tls},
+    fred::{FredClient, Provider},
     socket::Sockets,
     target::Target,
+    tls::Tls,
 };
 
 impl Target {

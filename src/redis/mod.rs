@@ -46,6 +46,7 @@ mod server;
 mod socket;
 mod subscriptions;
 mod target;
+mod tls;
 mod url;
 
 use std::{pin::Pin, sync::Arc};
@@ -54,9 +55,9 @@ use bytes::Bytes;
 use tokio::{runtime::Handle, time::Instant};
 use tokio_util::task::TaskTracker;
 
+pub(crate) use self::fred::FredClient;
 #[cfg(feature = "test-util")]
 pub(crate) use self::fred::hash_slot;
-pub(crate) use self::fred::{FredClient, Identity, TlsSettings};
 #[cfg(any(test, feature = "test-util"))]
 pub(crate) use attempts::Servers;
 pub(crate) use batcher::Batcher;
@@ -68,6 +69,7 @@ use events::EventSender;
 pub(crate) use events::Events;
 use server::SingleServer;
 pub(crate) use target::{Credentials, Target};
+pub(crate) use tls::{Identity, TlsSettings};
 
 use crate::{
     config::Config,

@@ -30,7 +30,8 @@ use super::{
     driver::{self, Driver, GARBAGE, Received, Request},
     endpoint::Endpoint,
     endpoint::Socket,
-    fred::{Provider, Tls},
+    fred::Provider,
+    tls::Tls,
 };
 use crate::{error::Error, server_text, wire::Refusal};
 

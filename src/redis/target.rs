@@ -7,10 +7,10 @@ use uuid::Uuid;
 use super::{
     connection::{ServerConfig, SocketOptions},
     endpoint::{Address, AddressMap},
-    fred::{Tls, TlsSettings},
     locator::{Locator, Nodes, Question},
+    tls::{Tls, TlsSettings},
 };
-use crate::error::Error;
+use crate::{error::Error, tls_verification::TlsVerification};
 
 /// A user's name, which may be empty, and password.
 pub(crate) type Credentials = (String, String);
@@ -137,9 +137,7 @@ impl Target {
     ) -> Result<(), Error> {
         let asked = self.asked.as_mut();
         let Some(asked) = asked.filter(|asked| asked.question != Question::AreYou) else {
-            return Err(Error::config(
-                "`sentinel_credentials` is set without sentinels: name them by `sentinel` or a redis-sentinel:// URL",
-            ));
+            return Err(without_sentinels("`sentinel_credentials` is set"));
         };
         let username = Some(username).filter(|name| !name.is_empty());
         asked.server.log_in_as(username, Some(password));
@@ -158,21 +156,24 @@ impl Target {
                 "TLS settings are given for a URL without TLS: use rediss://",
             ));
         }
-        let tls = (!tls.is_empty())
-            .then(|| Tls::of_settings(tls))
-            .transpose()?;
-        let options = SocketOptions { tls, wait };
-        if options.tls.is_none() && wait.is_none() {
-            return Ok(());
-        }
-        let servers = [
-            Some(&mut self.server),
-            self.asked.as_mut().map(|asked| &mut asked.server),
-        ];
-        for server in servers.into_iter().flatten() {
-            if let Some(transport) = server.transport.on(&options) {
-                server.transport = transport;
+        let options = socket_options(tls, wait)?;
+        open_on(&mut self.server, &options);
+        let own = tls.tells_sentinels_apart();
+        match &mut self.asked {
+            Some(asked) if asked.question != Question::AreYou && own => {
+                if !is_tls {
+                    return Err(Error::config(
+                        "TLS settings of sentinels are given for a URL without TLS: use rediss-sentinel://",
+                    ));
+                }
+                open_on(
+                    &mut asked.server,
+                    &socket_options(&tls.of_sentinels(), wait)?,
+                );
             }
+            _ if own => return Err(without_sentinels("TLS settings of sentinels are given")),
+            Some(asked) => open_on(&mut asked.server, &options),
+            None => {}
         }
         Ok(())
     }
@@ -201,6 +202,35 @@ impl Target {
                 self.map.take(),
             ))),
         }
+    }
+}
+
+fn without_sentinels(what: &str) -> Error {
+    Error::config(format!(
+        "{what} without sentinels: name them by `sentinel` or a redis-sentinel:// URL"
+    ))
+}
+
+/// Loads the files of the settings.
+fn socket_options(tls: &TlsSettings, wait: Option<Duration>) -> Result<SocketOptions, Error> {
+    if tls.servers.verification == Some(TlsVerification::None) {
+        tracing::warn!(
+            "certificates are not checked: any machine on the way can read the password and change the locks"
+        );
+    }
+    let tls = match tls.is_empty() {
+        true => None,
+        false => Some(Tls::of_settings(tls)?),
+    };
+    Ok(SocketOptions { tls, wait })
+}
+
+/// Has the connections to `server` opened with these options.
+fn open_on(server: &mut ServerConfig, options: &SocketOptions) {
+    if (options.tls.is_some() || options.wait.is_some())
+        && let Some(transport) = server.transport.on(options)
+    {
+        server.transport = transport;
     }
 }
 

@@ -1,6 +1,7 @@
 //! Each bad input gives a typed error that says what to do, before a request is sent if that is
 //! possible. The error has no secret, and nothing is left in Redis.
 
+mod certificates;
 mod endpoints;
 mod paused_clock;
 mod servers;

@@ -25,7 +25,7 @@ use crate::{
 /// | --- | --- |
 /// | servers | `singleServerConfig`, `sentinelServersConfig`, `clusterServersConfig`, `replicatedServersConfig`, and of `masterSlaveServersConfig` the master |
 /// | logins | `username`, `password`, of the file or the section; of sentinels `sentinelUsername`, `sentinelPassword`; `database` |
-/// | TLS, by addresses with `rediss://` | `sslTruststore` and `sslKeystore`, as `file:` URLs of PEM files; the second with certificate and key |
+/// | TLS, by addresses with `rediss://` | `sslTruststore` and `sslKeystore`, as `file:` URLs of PEM files; the second with certificate and key; `sslVerificationMode`, or the older `sslEnableEndpointIdentification` |
 /// | times | `timeout`, `connectTimeout` (cut to the maximum of [`LockClientBuilder::connect_timeout`]), in milliseconds or with a unit |
 /// | locks | `lockWatchdogTimeout`, `lockWatchdogBatchSize`, `fairLockWaitTimeout`, `slavesSyncTimeout` (cut to `timeout`), `checkLockSyncedSlaves`, `shardedSubscriptionMode`, `lazyInitialization` |
 /// | names | a `nameMapper` of any class whose one setting is `prefix`; `clientName` |
@@ -254,9 +254,15 @@ fn refuse_other_classes(section: &Section<'_>) -> Result<(), Error> {
         ("commandMapper", "DefaultCommandMapper"),
     ] {
         if let Some(class) = section.class(key)?.filter(|class| *class != harmless) {
+            let instead = match key {
+                "credentialsResolver" => {
+                    ": leave it out of this client's file, and set `LockClientBuilder::credentials`"
+                }
+                _ => "",
+            };
             return Err(section.error(
                 key,
-                format!("{class} is a Java class, which this client cannot run"),
+                format!("{class} is a Java class, which this client cannot run{instead}"),
             ));
         }
     }

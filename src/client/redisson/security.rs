@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::{section::Section, servers::Kind};
-use crate::{client::LockClientBuilder, error::Error};
+use crate::{client::LockClientBuilder, error::Error, tls_verification::TlsVerification};
 
 pub(super) fn log_in(
     builder: LockClientBuilder,
@@ -49,22 +49,16 @@ pub(super) fn encrypt(
     mut builder: LockClientBuilder,
     both: [&Section<'_>; 2],
 ) -> Result<LockClientBuilder, Error> {
-    const INSTEAD: &str = "this client always checks the server's certificate and name: set sslTruststore to the \
-     authority's file, and the builder's `server_name` if the name differs from the host";
-    for section in both {
-        if let Some(mode) = section.text("sslVerificationMode")?
-            && mode != "STRICT"
-        {
-            return Err(section.error(
-                "sslVerificationMode",
-                format!("{mode} is not supported: {INSTEAD}"),
-            ));
-        }
-        if section.flag("sslEnableEndpointIdentification")? == Some(false) {
-            return Err(section.error("sslEnableEndpointIdentification", INSTEAD));
-        }
+    let store = first(both, "sslTruststore")?;
+    let verification = match verification(both)? {
+        // As in Redisson, a trust store is used nevertheless.
+        Some(TlsVerification::None) if store.is_some() => Some(TlsVerification::Ca),
+        verification => verification,
+    };
+    if let Some(verification) = verification {
+        builder = builder.tls_verification(verification);
     }
-    if let Some(store) = first(both, "sslTruststore")? {
+    if let Some(store) = store {
         builder = builder.ca_file(file_of("sslTruststore", &store)?);
     }
     if let Some(store) = first(both, "sslKeystore")? {
@@ -84,4 +78,32 @@ fn file_of(key: &str, url: &str) -> Result<PathBuf, Error> {
         )));
     }
     Ok(path.into())
+}
+
+/// The mode of the section, unless it is `STRICT`, which Redisson writes as a default; else that of the file.
+fn verification(both: [&Section<'_>; 2]) -> Result<Option<TlsVerification>, Error> {
+    let [section, file] = both;
+    let general = mode(file)?;
+    Ok(match mode(section)? {
+        None | Some(TlsVerification::Full) if general.is_some() => general,
+        own => own,
+    })
+}
+
+fn mode(section: &Section<'_>) -> Result<Option<TlsVerification>, Error> {
+    const KEY: &str = "sslVerificationMode";
+    let mode = match section.text(KEY)?.as_deref() {
+        None => None,
+        Some("STRICT") => Some(TlsVerification::Full),
+        Some("CA_ONLY") => Some(TlsVerification::Ca),
+        Some("NONE") => Some(TlsVerification::None),
+        Some(_) => return Err(section.error(KEY, "the value must be STRICT, CA_ONLY or NONE")),
+    };
+    // The older setting, which means NONE. Redisson writes it beside CA_ONLY too.
+    let checks = section.flag("sslEnableEndpointIdentification")?;
+    Ok(match (checks, mode) {
+        (Some(false), None | Some(TlsVerification::Full)) => Some(TlsVerification::None),
+        (Some(true), None) => Some(TlsVerification::Full),
+        (_, mode) => mode,
+    })
 }

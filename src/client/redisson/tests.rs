@@ -151,10 +151,54 @@ fn a_cluster_over_tls() {
     assert!(plain.ignored().contains(&"sslTruststore".to_owned()));
     let remote = text.replace("file:/etc/redis/ca.pem", "https://there/ca.pem");
     assert!(refusal(&remote).contains("sslTruststore"));
-    let told = refusal(written!("unverified"));
-    let key = "clusterServersConfig.ssl";
+    let unverified = shown(&read(written!("unverified")).unwrap());
     assert!(
-        told.contains(key) && told.contains("sslTruststore"),
+        unverified.contains("verification: Some(None)"),
+        "{unverified}"
+    );
+}
+
+/// The modes are those that Redisson applies, whichever of both places and names the file uses.
+#[cfg(feature = "rustls")]
+#[test]
+fn certificates_are_checked_as_the_file_says() {
+    const OLD: &str = "sslEnableEndpointIdentification: false";
+    for (inner, outer, mode) in [
+        ("", "", "None"),
+        ("sslVerificationMode: STRICT", "", "Some(Full)"),
+        ("sslVerificationMode: CA_ONLY", "", "Some(Ca)"),
+        ("", "sslVerificationMode: CA_ONLY", "Some(Ca)"),
+        // Redisson writes STRICT into each section.
+        (
+            "sslVerificationMode: STRICT",
+            "sslVerificationMode: NONE",
+            "Some(None)",
+        ),
+        (
+            "sslVerificationMode: NONE",
+            "sslVerificationMode: STRICT",
+            "Some(None)",
+        ),
+        (OLD, "", "Some(None)"),
+        (OLD, "sslVerificationMode: CA_ONLY", "Some(None)"),
+        (
+            "sslEnableEndpointIdentification: true",
+            "sslVerificationMode: CA_ONLY",
+            "Some(Ca)",
+        ),
+        // Redisson trusts the authorities of a store in any mode.
+        (OLD, "sslTruststore: file:/etc/redis/ca.pem", "Some(Ca)"),
+    ] {
+        let text = format!(
+            "singleServerConfig:\n  address: rediss://a:1\n  clientName: app\n  {inner}\n{outer}\n"
+        );
+        let builder = format!("{:?}", read(&text).unwrap().into_builder());
+        let expected = format!("verification: {mode},");
+        assert!(builder.contains(&expected), "{text}{builder}");
+    }
+    let told = refusal("singleServerConfig: { address: 'rediss://a:1', sslVerificationMode: LAX }");
+    assert!(
+        told.contains("singleServerConfig.sslVerificationMode: the value must be STRICT"),
         "{told}"
     );
 }

@@ -269,7 +269,10 @@ async fn a_certificate_for_another_name_or_of_another_time() {
     let error = refusal_of(&secure.certificates, &expired, "localhost").await;
     assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
     let text = crate::in_full(&error);
-    assert!(text.contains("Expired") && text.contains("check"), "{text}");
+    assert!(
+        text.contains("has expired") && text.contains("check"),
+        "{text}"
+    );
 }
 
 #[tokio::test]

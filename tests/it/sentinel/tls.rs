@@ -4,7 +4,7 @@ use fred::types::{
     Builder,
     config::{Config, ServerConfig},
 };
-use redisson_lock::{Error, LockClient};
+use redisson_lock::{Error, LockClient, TlsVerification};
 use testbed::{Server, Watched, unique_name};
 
 use super::works;
@@ -55,4 +55,40 @@ async fn sentinels_and_servers_speak_tls() {
     );
     let error = LockClient::connect(&url).await.unwrap_err();
     assert!(matches!(&error, Error::Unavailable { .. }), "{error:?}");
+}
+
+/// Sentinels have settings of their own, where the certificates of servers and sentinels differ.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn names_and_modes_are_set_for_sentinels_alone() {
+    let certificates = Server::start().await;
+    let set_up = secured(certificates.dir()).await;
+    let builder = || {
+        LockClient::builder()
+            .url(set_up.url().replace("redis-sentinel", "rediss-sentinel"))
+            .ca_file(certificates.dir().join("ca.crt"))
+            .server_name("localhost")
+            .config(super::config())
+    };
+    works(&builder().build().await.unwrap(), &unique_name("named")).await;
+    let error = builder().sentinel_server_name("other.example").build();
+    let error = error.await.unwrap_err();
+    assert!(
+        matches!(&error, Error::Config { reason, .. } if reason.contains("other.example")),
+        "{error:?}"
+    );
+    let lenient = builder()
+        .sentinel_server_name("other.example")
+        .sentinel_tls_verification(TlsVerification::Ca);
+    works(&lenient.build().await.unwrap(), &unique_name("lenient")).await;
+    let strict = builder()
+        .server_name("other.example")
+        .sentinel_server_name("localhost");
+    assert!(strict.build().await.is_err());
+    for url in ["rediss://a:1", "redis-sentinel://a:1/m"] {
+        let refused = LockClient::builder()
+            .url(url)
+            .sentinel_tls_verification(TlsVerification::None);
+        let error = refused.build().await.unwrap_err();
+        assert!(matches!(error, Error::Config { .. }), "{error:?}");
+    }
 }

@@ -1,0 +1,76 @@
+//! TLS: the settings, and the sockets that they lead to. Its library is named only in this folder.
+
+#[cfg(feature = "rustls")]
+mod encrypted;
+#[cfg(feature = "rustls")]
+mod files;
+mod problem;
+#[cfg(feature = "rustls")]
+mod verifier;
+#[cfg(not(feature = "rustls"))]
+mod without;
+
+use std::path::PathBuf;
+
+#[cfg(feature = "rustls")]
+pub(crate) use encrypted::Tls;
+pub(super) use problem::of_alert;
+#[cfg(not(feature = "rustls"))]
+pub(crate) use without::Tls;
+
+use crate::tls_verification::TlsVerification;
+
+/// A client's settings for TLS.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct TlsSettings {
+    /// The certificates of the trusted authorities.
+    pub(crate) ca: Option<PathBuf>,
+    pub(crate) identity: Option<Identity>,
+    pub(crate) servers: Expected,
+    /// What differs at the sentinels.
+    pub(crate) sentinels: Expected,
+}
+
+/// What the client expects of the certificates of one role.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Expected {
+    pub(crate) verification: Option<TlsVerification>,
+    /// The name in all servers' certificates, if it is not the host.
+    pub(crate) name: Option<String>,
+}
+
+/// The client's certificate and its key. The files are in PEM.
+#[cfg_attr(
+    not(feature = "rustls"),
+    expect(dead_code, reason = "only TLS reads them")
+)]
+#[derive(Debug, Clone)]
+pub(crate) struct Identity {
+    pub(crate) certificate: PathBuf,
+    pub(crate) key: PathBuf,
+}
+
+impl TlsSettings {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.ca.is_none() && self.identity.is_none() && self.servers == Expected::default()
+    }
+
+    /// Whether sentinels have settings of their own.
+    pub(crate) fn tells_sentinels_apart(&self) -> bool {
+        self.sentinels != Expected::default()
+    }
+
+    /// The settings of the connections to sentinels.
+    pub(crate) fn of_sentinels(&self) -> Self {
+        let Expected { verification, name } = self.sentinels.clone();
+        let servers = Expected {
+            verification: verification.or(self.servers.verification),
+            name: name.or_else(|| self.servers.name.clone()),
+        };
+        Self {
+            servers,
+            sentinels: Expected::default(),
+            ..self.clone()
+        }
+    }
+}
