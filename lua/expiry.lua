@@ -12,5 +12,5 @@ end
 -- Extends the expiry of a key to `lease`, unless its `remaining` time is longer. Always writes: WAIT counts the last write of its
 -- connection, so replicas would seem to have what another connection has written meanwhile.
 local function prolong(key, lease, remaining)
-  call('PEXPIRE', key, math.max(lease, remaining))
+  call('PEXPIRE', key, math.max(tonumber(lease), remaining))
 end

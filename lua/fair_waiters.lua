@@ -16,7 +16,7 @@ local function operation(k)
     local score = tonumber(call('ZSCORE', places, owner))
     local left = score and math.max(math.floor(score - now), 0) or -1
     -- A line end in another program's entry must not look like another waiter.
-    lines[i] = left .. ' ' .. string.gsub(owner, '%c', '?')
+    lines[i] = string.format('%.0f ', left) .. string.gsub(owner, '%c', '?')
   end
   return DONE, table.concat(lines, '\n')
 end

@@ -42,7 +42,7 @@ local function operation(k, base)
         left, markers = longest_of_holds(base, owner, held), markers + held
       end
       -- A line end in another program's field must not look like another holder.
-      lines[#lines + 1] = left .. ' ' .. fields[i + 1] .. ' ' .. string.gsub(owner, '%c', '?')
+      lines[#lines + 1] = string.format('%.0f ', left) .. fields[i + 1] .. ' ' .. string.gsub(owner, '%c', '?')
     end
   end
   return DONE, table.concat(lines, '\n')

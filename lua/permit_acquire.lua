@@ -15,7 +15,7 @@ local function take(k, ids, score, remaining)
   if remaining > 0 then
     call('PEXPIRE', KEYS[k + 1], remaining)
   end
-  return call('DECRBY', KEYS[k], #ids / ID)
+  return call('DECRBY', KEYS[k], decimal(#ids / ID))
 end
 
 local function operation(k, ids, lease, channel)

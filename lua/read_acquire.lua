@@ -1,6 +1,6 @@
 -- Acquires the read side of a read-write lock, beside other readers or inside the owner's write hold.
 --
--- KEYS  lock: the hash of `mode` and of the readers' and the writer's counts
+-- KEYS  lock: the hash of `mode` and of the readers' and the writer's counts; intent: of a waiting writer
 -- ARGV  owner; lease: ms; holds: the owner's count of read holds after this operation; 1 for a first hold
 --       writes: 1 if the owner has a valid write hold here, else 0; relies: 1 if it has a read hold under this field, which
 --       other readers of its client may use too, else 0
@@ -11,7 +11,7 @@
 --   BUSY    another owner writes, or a waiting writer has set an intent (write_intend)
 --                                               detail: the remaining lease or intent in ms, -1 without expiry
 --   ABSENT  the owner's earlier holds are gone  detail: 0
-local keys, args = 1, 7
+local keys, args = 2, 7
 local function operation(k, owner, lease, holds, writes, relies, channel, base)
   local lock = KEYS[k]
   local remaining = call('PTTL', lock)
@@ -21,7 +21,7 @@ local function operation(k, owner, lease, holds, writes, relies, channel, base)
     if holds ~= '1' then
       return ABSENT, 0
     end
-    local intent = intent_left(base)
+    local intent = intent_left(KEYS[k + 1])
     if intent > 0 then
       return BUSY, intent
     end
@@ -42,7 +42,7 @@ local function operation(k, owner, lease, holds, writes, relies, channel, base)
   -- An owner without a hold waits for a writer that has set an intent. A repetition has a hold already.
   local is_new = relies == '0' and held and held < tonumber(holds)
   if is_new and not fields[3] then
-    local intent = intent_left(base)
+    local intent = intent_left(KEYS[k + 1])
     if intent > 0 then
       return BUSY, intent
     end

@@ -13,8 +13,8 @@ end
 
 -- Returns the remaining time of a writer's intent in ms, negative without one. While the slot moves, the server may refuse to tell:
 -- that counts as no intent.
-local function intent_left(base)
-  local left = redis.pcall('PTTL', base .. ':write_intent')
+local function intent_left(intent)
+  local left = redis.pcall('PTTL', intent)
   return type(left) == 'number' and left or -2
 end
 

@@ -2,7 +2,8 @@
 -- following ones. Each call has its own pcall, so the failure of one operation does not affect another.
 --
 -- Defines no functions: Lua would make them anew in each call, and a busy server spends most of its time here.
-local pcall, unpack = pcall, unpack
+-- Lua 5.4 has no global `unpack`. Redis refuses to read a global that it lacks, but not a field.
+local pcall, unpack = pcall, table.unpack or unpack
 local several = #KEYS > keys
 local packed = several and #ARGV == 1
 if packed then

@@ -10,5 +10,5 @@ local function operation(k)
   if not value then
     return DONE, ''
   end
-  return DONE, call('PTTL', KEYS[k]) .. ' 1 ' .. string.gsub(value, '%c', '?')
+  return DONE, string.format('%.0f 1 ', call('PTTL', KEYS[k])) .. string.gsub(value, '%c', '?')
 end

@@ -1,14 +1,14 @@
 -- Acquires the write side of a read-write lock, or adds a hold if the owner writes.
 --
--- KEYS  lock: the hash of `mode` and of the readers' and the writer's counts
+-- KEYS  lock: the hash of `mode` and of the readers' and the writer's counts; intent: see write_intend
 -- ARGV  owner; lease: ms; holds: the owner's count of write holds after this operation; 1 for a first hold
---       intent: the key of the writer's intent, if the owner may have set it (write_intend); else empty
+--       intends: 1 if the owner may have set the intent, else 0
 -- Replies
 --   DONE    granted
 --   BUSY    another owner reads or writes       detail: the remaining lease in ms, -1 without expiry
 --   ABSENT  the owner's earlier holds are gone  detail: 0
-local keys, args = 1, 4
-local function operation(k, owner, lease, holds, intent)
+local keys, args = 2, 4
+local function operation(k, owner, lease, holds, intends)
   local lock = KEYS[k]
   local writer = owner .. ':write'
   local remaining = call('PTTL', lock)
@@ -19,8 +19,8 @@ local function operation(k, owner, lease, holds, intent)
     end
     call('HSET', lock, 'mode', 'write', writer, holds)
     expire_new(lock, lease)
-    if intent ~= '' then
-      redis.pcall('DEL', intent)
+    if intends == '1' then
+      redis.pcall('DEL', KEYS[k + 1])
     end
     return DONE
   end

@@ -3,16 +3,16 @@
 --
 -- A second key enforces a rest of four times the intent's length before the next intent, however many writers wait.
 --
--- KEYS  lock: the hash of `mode` and of the readers' and the writer's counts
--- ARGV  base: prefix of both keys, `base:write_intent` and `base:write_intent:rest`; length: ms, 0 to delete the intent
+-- KEYS  lock: the hash of `mode` and of the readers' and the writer's counts; intent; rest
+-- ARGV  length: ms, 0 to delete the intent
 -- Replies
 --   DONE    set or deleted
 --   BUSY    the rest is not over      detail: its remaining ms
 --           or a writer has the lock  detail: -1
 --   ABSENT  the lock is free          detail: 0
-local keys, args = 1, 2
-local function operation(k, base, length)
-  local intent = base .. ':write_intent'
+local keys, args = 3, 1
+local function operation(k, length)
+  local intent, rest = KEYS[k + 1], KEYS[k + 2]
   if length == '0' then
     call('DEL', intent)
     return DONE
@@ -24,7 +24,6 @@ local function operation(k, base, length)
   if mode ~= 'read' then
     return BUSY, -1
   end
-  local rest = intent .. ':rest'
   if not call('SET', rest, '1', 'NX', 'PX', 5 * length) then
     return BUSY, call('PTTL', rest)
   end

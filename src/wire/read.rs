@@ -27,20 +27,24 @@ impl Known for Read {
 /// `lua/read_write.lua` has the same number.
 const MOST_HOLDS: u32 = 1_000;
 
-static ACQUIRE: Script = script!(keys = 1, "read_write", "expiry", "read_acquire");
+static ACQUIRE: Script = script!(keys = 2, "read_write", "expiry", "read_acquire");
 static RELEASE: Script = script!(keys = 1, "read_write", "read_release");
 static RENEW: Script = script!(keys = 1, "read_write", "expiry", "read_renew");
 static FORCE_RELEASE: Script = script!(keys = 1, "read_force_release");
 static INSPECT: Script = script!(keys = 1, "read_inspect");
 
-/// The spec of a read-write lock. Its extra key is the prefix of the readers' markers.
+/// The spec of a read-write lock. Its extra keys are the prefix of the readers' markers, a writer's intent, and the rest after
+/// that. They share their bytes.
 pub(super) fn read_write_spec(
     protocol: &'static dyn LockProtocol,
     name: Arc<str>,
     mode: HoldMode,
 ) -> LockSpec {
+    let base = suffixable(&name);
+    let rest = Bytes::from([&base, ":write_intent:rest"].concat());
+    let intent = rest.slice(..rest.len() - ":rest".len());
     LockSpec {
-        extra_keys: vec![suffixable(&name).into()],
+        extra_keys: vec![rest.slice(..base.len()), intent, rest],
         grant_wakes_next: mode == HoldMode::Read,
         mode,
         ..LockSpec::new(protocol, name, "redisson_rwlock")
@@ -50,6 +54,16 @@ pub(super) fn read_write_spec(
 /// The prefix of the markers' keys.
 pub(super) fn marker_base(spec: &LockSpec) -> &Bytes {
     &spec.extra_keys[0]
+}
+
+/// The key of a writer's intent.
+pub(super) fn intent(spec: &LockSpec) -> &Bytes {
+    &spec.extra_keys[1]
+}
+
+/// The key of the rest after a writer's intent.
+pub(super) fn rest(spec: &LockSpec) -> &Bytes {
+    &spec.extra_keys[2]
 }
 
 #[derive(Debug)]
@@ -77,6 +91,7 @@ impl LockProtocol for ReadProtocol {
             script: &ACQUIRE,
             parts: vec![
                 spec.key.clone(),
+                intent(spec).clone(),
                 args.owner.clone(),
                 args.lease.text.clone(),
                 decimal(args.holds.into()),

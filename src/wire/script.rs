@@ -99,7 +99,8 @@ impl Script {
         packed::list(self.args_of_all(operations))
     }
 
-    fn args_of_all<'a>(
+    /// The arguments of all operations, in order.
+    pub(crate) fn args_of_all<'a>(
         &self,
         operations: &'a [Operation],
     ) -> impl Iterator<Item = &'a Bytes> + Clone {

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use super::{
     AcquireArgs, HoldMode, Intend, Kind, KindName, Lease, LockProtocol, LockSpec, Request, decimal,
     holders, lease_text, millis,
-    read::{marker_base, read_write_spec},
+    read::{intent, marker_base, read_write_spec, rest},
     script::{Script, script},
     sealed::Known,
 };
@@ -23,20 +23,16 @@ impl Known for Write {
     const PROTOCOL: &'static dyn LockProtocol = &WriteProtocol;
 }
 
-static ACQUIRE: Script = script!(keys = 1, "expiry", "write_acquire");
+static ACQUIRE: Script = script!(keys = 2, "expiry", "write_acquire");
 static RELEASE: Script = script!(keys = 1, "read_write", "shorten", "write_release");
-static INTEND: Script = script!(keys = 1, "write_intend");
+static INTEND: Script = script!(keys = 3, "write_intend");
 static RENEW: Script = script!(keys = 1, "expiry", "write_renew");
 static FORCE_RELEASE: Script = script!(keys = 1, "write_force_release");
 static INSPECT: Script = script!(keys = 1, "write_inspect");
 
-/// The key of the writer's intent, which its grant deletes. Empty at a first attempt: only a refused writer sets an intent.
-fn intent_of(spec: &LockSpec, args: &AcquireArgs<'_>) -> Bytes {
-    if args.wait.is_none_or(|wait| wait.since_last.is_zero()) {
-        return Bytes::new();
-    }
-    let base = String::from_utf8_lossy(marker_base(spec));
-    format!("{base}:write_intent").into()
+/// Whether the owner may have set an intent, which its grant deletes: only a refused writer sets one.
+fn may_intend(args: &AcquireArgs<'_>) -> bool {
+    args.wait.is_some_and(|wait| !wait.since_last.is_zero())
 }
 
 #[derive(Debug)]
@@ -60,10 +56,11 @@ impl LockProtocol for WriteProtocol {
             script: &ACQUIRE,
             parts: vec![
                 spec.key.clone(),
+                intent(spec).clone(),
                 args.owner.clone(),
                 args.lease.text.clone(),
                 decimal(args.holds.into()),
-                intent_of(spec, args),
+                decimal(may_intend(args).into()),
             ],
         }
     }
@@ -71,7 +68,12 @@ impl LockProtocol for WriteProtocol {
     fn intend(&self) -> Option<Intend> {
         Some(|spec, length| Request {
             script: &INTEND,
-            parts: vec![spec.key.clone(), marker_base(spec).clone(), millis(length)],
+            parts: vec![
+                spec.key.clone(),
+                intent(spec).clone(),
+                rest(spec).clone(),
+                millis(length),
+            ],
         })
     }
 

@@ -5,7 +5,7 @@ mod lists;
 mod needed;
 mod optional;
 mod set_ups;
-mod steps;
+pub mod steps;
 mod synchronizers;
 
 use testbed::Server;

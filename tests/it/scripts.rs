@@ -12,10 +12,13 @@ macro_rules! script {
 }
 
 mod batches;
+mod declared;
+mod dialects;
 mod fair;
 mod fair_refusals;
 mod fenced;
 mod kinds;
+mod lives;
 mod names;
 mod read_write;
 mod read_write_refusals;

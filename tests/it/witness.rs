@@ -12,7 +12,7 @@ use redis::{FromRedisValue, aio::MultiplexedConnection};
 use redisson_lock::{Config, Error, LockClient};
 use testbed::{Server, eventually};
 use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
+    io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
     net::TcpStream,
     task::JoinHandle,
     time::timeout,
@@ -219,5 +219,41 @@ impl Listener {
             .enumerate()
             .filter(|(_, line)| **line == "message");
         messages.map(|(at, _)| lines[at + 4].to_owned()).collect()
+    }
+}
+
+/// The log of all commands that the server receives.
+pub struct Monitor(BufReader<TcpStream>);
+
+impl Monitor {
+    pub async fn start(port: u16) -> Self {
+        let stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+        let mut monitor = Self(BufReader::new(stream));
+        monitor.0.write_all(b"MONITOR\r\n").await.unwrap();
+        assert_eq!(monitor.line().await, "+OK");
+        monitor
+    }
+
+    async fn line(&mut self) -> String {
+        let mut line = Vec::new();
+        let read = self.0.read_until(b'\n', &mut line);
+        timeout(SOON, read)
+            .await
+            .expect("the server sends a line")
+            .unwrap();
+        String::from_utf8_lossy(&line).trim_end().to_owned()
+    }
+
+    /// The lines since the last call.
+    pub async fn lines(&mut self) -> Vec<String> {
+        self.0.write_all(b"ECHO end\r\n").await.unwrap();
+        let mut lines = Vec::new();
+        loop {
+            let line = self.line().await;
+            if line.ends_with("\"ECHO\" \"end\"") {
+                return lines;
+            }
+            lines.push(line);
+        }
     }
 }

@@ -254,7 +254,7 @@ impl<L: Fn() -> usize + Send + Sync> DurableWorker<L> {
         let left = self.left(calls);
         let (mut frames, mut waited) = self.send(conn, evals, wanted, left).await?;
         let unknown: Vec<_> = (0..calls.len())
-            .filter(|index| frame::is_unknown_script(&frames[*index]))
+            .filter(|index| conn.must_repeat(&frames[*index]))
             .collect();
         if !unknown.is_empty() {
             let texts = unknown.iter().map(|index| {

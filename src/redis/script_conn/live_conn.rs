@@ -40,6 +40,8 @@ pub(in crate::redis) struct LiveConn {
     ping_wait: Duration,
     /// The number of answered calls of scripts.
     answers: AtomicU32,
+    /// Whether the arguments of a batch travel as one list of MessagePack.
+    packs: AtomicBool,
     /// Whether the peer has refused `EVALSHA`: each call then sends the text.
     lacks_evalsha: AtomicBool,
     proving: Notify,
@@ -61,6 +63,7 @@ impl LiveConn {
             identity: Mutex::new(identity),
             ping_wait,
             answers: AtomicU32::new(0),
+            packs: AtomicBool::new(true),
             lacks_evalsha: AtomicBool::new(false),
             proving: Notify::new(),
             wrong_server: Notify::new(),
@@ -114,18 +117,33 @@ impl LiveConn {
         operations: &[Operation],
     ) -> Result<Frame, Arc<str>> {
         let text = script.text(publishing);
-        if !self.lacks_evalsha.load(Ordering::Relaxed) {
-            let answer = self.eval("EVALSHA", text.sha.clone(), script, operations);
-            let answer = answer.await?;
-            if !frame::is_unknown_script(&answer) {
-                return Ok(self.proved_by(answer));
-            }
-            let lacks_evalsha = frame::lacks_evalsha(&answer);
-            self.lacks_evalsha.store(lacks_evalsha, Ordering::Relaxed);
+        let (name, sent) = match self.lacks_evalsha.load(Ordering::Relaxed) {
+            true => ("EVAL", &text.source),
+            false => ("EVALSHA", &text.sha),
+        };
+        let mut answer = self.eval(name, sent.clone(), script, operations).await?;
+        let mut repetitions = 0..2;
+        while self.must_repeat(&answer) && repetitions.next().is_some() {
+            let again = self.eval("EVAL", text.source.clone(), script, operations);
+            answer = again.await?;
         }
-        // A NOSCRIPT means that the server has run nothing: repeating at once is safe (P-T1).
-        let answer = self.eval("EVAL", text.source.clone(), script, operations);
-        Ok(self.proved_by(answer.await?))
+        Ok(self.proved_by(answer))
+    }
+
+    /// Whether the server has run nothing of a call, but may run it from the script's text: a repetition at once is safe (P-T1).
+    pub(in crate::redis) fn must_repeat(&self, answer: &Frame) -> bool {
+        let Frame::Error(message) = answer else {
+            return false;
+        };
+        // The name of the library that some servers lack, in the error of Lua.
+        let cannot_unpack = message.contains("cmsgpack");
+        if cannot_unpack {
+            self.packs.store(false, Ordering::Relaxed);
+        }
+        if frame::lacks_evalsha(answer) {
+            self.lacks_evalsha.store(true, Ordering::Relaxed);
+        }
+        cannot_unpack || frame::is_unknown_script(answer)
     }
 
     /// An answered script proves the connection.
@@ -144,7 +162,8 @@ impl LiveConn {
         script: &Script,
         operations: &[Operation],
     ) -> impl Future<Output = Result<Frame, Arc<str>>> + use<'_> {
-        self.send(name, arguments(text, script, operations))
+        let packs = self.packs.load(Ordering::Relaxed);
+        self.send(name, arguments(text, script, operations, packs))
     }
 
     /// Sends one command. An error says why there is no answer.
@@ -223,7 +242,7 @@ impl LiveConn {
 }
 
 /// `text`, the number of keys, the keys, the arguments.
-fn arguments(text: Bytes, script: &Script, operations: &[Operation]) -> Vec<Bytes> {
+fn arguments(text: Bytes, script: &Script, operations: &[Operation], packs: bool) -> Vec<Bytes> {
     let keys = script.keys(operations);
     let count = keys.clone().count();
     let most_args = operations.first().map_or(0, Vec::len);
@@ -233,7 +252,8 @@ fn arguments(text: Bytes, script: &Script, operations: &[Operation]) -> Vec<Byte
     arguments.extend(keys.cloned());
     match operations {
         [one] => arguments.extend(script.args(one).iter().cloned()),
-        several => arguments.push(script.packed_args(several)),
+        several if packs => arguments.push(script.packed_args(several)),
+        several => arguments.extend(script.args_of_all(several).cloned()),
     }
     arguments
 }

@@ -5,14 +5,10 @@ use std::time::{Duration, SystemTime};
 
 use redisson_lock::LockClient;
 use testbed::eventually;
-use tokio::{
-    io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
-    net::TcpStream,
-    time::timeout,
-};
+use tokio::time::timeout;
 
 use super::{Line, PATIENCE, PLACE, brisk, inside, unlock};
-use crate::witness::{SOON, connect, let_pass};
+use crate::witness::{Monitor, SOON, connect, let_pass};
 
 /// Waiters of a dead process: their runtime ends, and the server receives nothing.
 async fn dead_waiters(line: &Line, count: usize) -> Vec<String> {
@@ -199,42 +195,6 @@ async fn p_f3_scores_use_the_servers_clock_only() {
         assert!(times.is_empty(), "{times:?} in {line}");
     }
     assert!(scripts >= 6, "only {scripts} scripts were logged");
-}
-
-/// The log of all commands that the server receives.
-struct Monitor(BufReader<TcpStream>);
-
-impl Monitor {
-    async fn start(port: u16) -> Self {
-        let stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
-        let mut monitor = Self(BufReader::new(stream));
-        monitor.0.write_all(b"MONITOR\r\n").await.unwrap();
-        assert_eq!(monitor.line().await, "+OK");
-        monitor
-    }
-
-    async fn line(&mut self) -> String {
-        let mut line = Vec::new();
-        let read = self.0.read_until(b'\n', &mut line);
-        timeout(SOON, read)
-            .await
-            .expect("the server sends a line")
-            .unwrap();
-        String::from_utf8_lossy(&line).trim_end().to_owned()
-    }
-
-    /// The lines up to now.
-    async fn lines(&mut self) -> Vec<String> {
-        self.0.write_all(b"ECHO end\r\n").await.unwrap();
-        let mut lines = Vec::new();
-        loop {
-            let line = self.line().await;
-            if line.ends_with("\"ECHO\" \"end\"") {
-                return lines;
-            }
-            lines.push(line);
-        }
-    }
 }
 
 /// An entry without a score blocks Redisson's queue for ever.

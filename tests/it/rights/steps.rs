@@ -199,9 +199,17 @@ impl Steps {
             format!("{{{}}}", self.name)
         };
         let intent = &format!("{base}:write_intent");
+        let rest = &format!("{intent}:rest");
+        let with_intent = [lock[0], intent, rest];
         let read = async |owner, writes| {
             let arguments = [owner, LEASE, "1", writes, "0", channel, &base];
-            self.run(DONE, "read_acquire", &lock, &arguments).await
+            let keys = &with_intent[..2];
+            self.run(DONE, "read_acquire", keys, &arguments).await
+        };
+        let write = async |status, owner, intends| {
+            let arguments = [owner, LEASE, "1", intends];
+            let keys = &with_intent[..2];
+            self.run(status, "write_acquire", keys, &arguments).await
         };
         let end = async |script, owner| {
             let arguments = [owner, "0", "0", channel, &base];
@@ -210,7 +218,7 @@ impl Steps {
         read(A, "0").await?;
         read(B, "0").await?;
         for length in ["4", "0"] {
-            self.run(DONE, "write_intend", &lock, &[&base, length])
+            self.run(DONE, "write_intend", &with_intent, &[length])
                 .await?;
         }
         self.run(DONE, "read_inspect", &lock, &[A]).await?;
@@ -224,18 +232,15 @@ impl Steps {
         // A forced-out reader leaves these keys.
         self.admin(&["FLUSHALL"]).await;
 
-        self.run(DONE, "write_acquire", &lock, &[A, LEASE, "1", intent])
-            .await?;
-        self.run(BUSY, "write_acquire", &lock, &[B, LEASE, "1", ""])
-            .await?;
+        write(DONE, A, "1").await?;
+        write(BUSY, B, "0").await?;
         self.run(DONE, "write_inspect", &lock, &[A]).await?;
         self.run(DONE, "write_renew", &lock, &[A, LONGER]).await?;
         read(A, "1").await?;
         self.run(DONE, "read_inspect", &lock, &[A]).await?;
         end("write_release", A).await?;
         end("read_release", A).await?;
-        self.run(DONE, "write_acquire", &lock, &[A, LEASE, "1", ""])
-            .await?;
+        write(DONE, A, "0").await?;
         let force = "write_force_release";
         self.run(DONE, force, &lock, &[channel]).await?;
         self.run(ABSENT, force, &lock, &[channel]).await

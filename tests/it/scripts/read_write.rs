@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use super::{Bed, Caller, LEASE, Listener, Reply, THEM, US};
+use super::{Bed, Caller, LEASE, LOCK, Listener, Reply, THEM, US};
 
 pub const CHANNEL: &str = "redisson_rwlock:{order:42}";
 pub const BASE: &str = "{order:42}";
+/// The keys of an acquisition of either side.
+pub const KEYS: [&str; 2] = [LOCK, "{order:42}:write_intent"];
 pub const READ_ACQUIRE: &str = script!("read_write", "expiry", "read_acquire");
 pub const READ_RELEASE: &str = script!("read_write", "read_release");
 pub const READ_RENEW: &str = script!("read_write", "expiry", "read_renew");
@@ -29,7 +31,7 @@ impl Sides<'_> {
         let (lease, holds) = (lease.to_string(), holds.to_string());
         let relies = if holds == "1" { "0" } else { "1" };
         let arguments = [owner, &lease, &holds, "0", relies, CHANNEL, BASE];
-        self.0.run(READ_ACQUIRE, &arguments).await
+        self.0.run_on(READ_ACQUIRE, &KEYS, &arguments).await
     }
 
     /// Acquires a read hold inside a write hold of the same owner.
@@ -37,7 +39,7 @@ impl Sides<'_> {
         let (lease, holds) = (lease.to_string(), holds.to_string());
         let relies = if holds == "1" { "0" } else { "1" };
         let arguments = [owner, &lease, &holds, "1", relies, CHANNEL, BASE];
-        self.0.run(READ_ACQUIRE, &arguments).await
+        self.0.run_on(READ_ACQUIRE, &KEYS, &arguments).await
     }
 
     pub async fn read_end(&self, owner: &str, holds: u32) -> Reply {
@@ -53,9 +55,8 @@ impl Sides<'_> {
 
     pub async fn write(&self, owner: &str, holds: u32) -> Reply {
         let (lease, holds) = (LEASE.to_string(), holds.to_string());
-        self.0
-            .run(WRITE_ACQUIRE, &[owner, &lease, &holds, ""])
-            .await
+        let arguments = [owner, &lease, &holds, "0"];
+        self.0.run_on(WRITE_ACQUIRE, &KEYS, &arguments).await
     }
 
     pub async fn write_end(&self, owner: &str, holds: u32) -> Reply {

@@ -2,7 +2,7 @@
 //! operations (P-A8 to P-A10).
 
 use super::{
-    Bed, Caller, LEASE, LOCK, Listener, Reply, THEM, US,
+    Bed, Caller, LEASE, LOCK, Listener, Reply, THEM, US, Wide,
     read_write::{
         BASE, CHANNEL, READ_ACQUIRE, READ_FORCE_RELEASE, READ_INSPECT, READ_RELEASE, READ_RENEW,
         Sides, WRITE_ACQUIRE, WRITE_FORCE_RELEASE, WRITE_INSPECT, WRITE_RELEASE, WRITE_RENEW,
@@ -166,18 +166,23 @@ async fn many_operations_in_one_call() {
     let locks: Vec<String> = (0..20).map(|number| format!("lock:{number}")).collect();
     let run = async |script: &str, arguments: &[&str]| {
         // Each lock has its own markers.
+        let needs_intent = [READ_ACQUIRE, WRITE_ACQUIRE].contains(&script);
         let operations = locks.iter().map(|lock| {
             let own = |word: &&str| word.replace(BASE, &format!("{{{lock}}}"));
-            (lock.as_str(), arguments.iter().map(own).collect())
+            let keys = [lock.clone(), format!("{{{lock}}}:write_intent")];
+            Wide {
+                keys: keys[..1 + usize::from(needs_intent)].to_vec(),
+                arguments: arguments.iter().map(own).collect(),
+            }
         });
-        let operations = operations.collect::<Vec<(&str, Vec<String>)>>();
-        let mut replies = bed.admin.run_all(script, &operations).await;
+        let operations: Vec<Wide> = operations.collect();
+        let mut replies = bed.admin.run_wide(script, &operations).await;
         let bad = replies.remove(BAD);
         assert!(matches!(bad, Reply::WrongKind(_)), "{bad:?}");
         replies
     };
     let done = vec![Reply::Done; 19];
-    assert_eq!(run(WRITE_ACQUIRE, &[US, "60000", "1", ""]).await, done);
+    assert_eq!(run(WRITE_ACQUIRE, &[US, "60000", "1", "0"]).await, done);
     assert_eq!(
         run(READ_ACQUIRE, &[US, "60000", "1", "1", "0", "channel", BASE]).await,
         done

@@ -19,7 +19,7 @@ use tokio::{
     task::JoinHandle,
 };
 
-use crate::resp::{Frames, without_attributes, words};
+use crate::resp::{Frames, request, without_attributes, words};
 
 /// What happens to a command.
 #[derive(Debug)]
@@ -32,6 +32,8 @@ pub enum Fate {
     LongString(usize),
     /// The real server answers. Without one, a fixed reply completes the handshake.
     Pass,
+    /// The real server answers these words instead.
+    PassInstead(Vec<Vec<u8>>),
     /// The server at this loopback port answers.
     PassTo(u16),
     /// The command is never answered.
@@ -188,6 +190,7 @@ impl<'a, P: Part> Served<'a, P> {
 
     async fn play(&mut self, command: Vec<u8>) -> Result<(), Ended> {
         let said = words(&command, usize::MAX);
+        let mut instead = None;
         let port = match self.part.command(self.number, &said) {
             Fate::HangUp => return Err(Ended),
             Fate::Silence => return Ok(()),
@@ -198,12 +201,17 @@ impl<'a, P: Part> Served<'a, P> {
             }
             Fate::LongString(length) => return self.write_string(length).await,
             Fate::PassTo(port) => Some(port),
+            Fate::PassInstead(words) => {
+                instead = Some(request(&words));
+                self.upstream
+            }
             Fate::Pass => self.upstream,
         };
         let Some(port) = port else {
             return self.write(&small_talk(&said)).await;
         };
-        self.pass(port, &command).await?;
+        self.pass(port, instead.as_ref().unwrap_or(&command))
+            .await?;
         if confirms_by_channel(&said) {
             return Ok(());
         }

@@ -139,6 +139,17 @@ fn skip(bytes: &[u8], mut elements: u64) -> &[u8] {
     rest
 }
 
+/// A command as a client sends it.
+pub fn request(words: &[Vec<u8>]) -> Vec<u8> {
+    let mut frame = format!("*{}\r\n", words.len()).into_bytes();
+    for word in words {
+        frame.extend(format!("${}\r\n", word.len()).bytes());
+        frame.extend_from_slice(word);
+        frame.extend_from_slice(b"\r\n");
+    }
+    frame
+}
+
 /// The strings that a whole frame begins with, up to `limit`: a request's command and arguments, a push's kind and channel.
 pub fn words(frame: &[u8], limit: usize) -> Vec<&[u8]> {
     if !matches!(frame.first(), Some(b'*' | b'>')) {

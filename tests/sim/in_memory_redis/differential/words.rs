@@ -163,7 +163,6 @@ pub fn argument(random: &mut Rng, name: &str) -> String {
         "waited" => pick(random, &["-1", "0", "20000"]),
         "place" => "150000".to_owned(),
         "timeout" => "3000000".to_owned(),
-        "intent" => pick(random, &["", "{a}:1:write_intent"]),
         "length" => pick(random, &["0", "200000"]),
         "permits" => random.i8(-2..4).to_string(),
         "value" | "attempt" => random.u8(1..5).to_string(),
