@@ -21,6 +21,7 @@ use std::sync::Arc;
 /// demands replicas is [`Error::Redis`](crate::Error::Redis) with the server's words.
 ///
 /// A `redis://` URL contains no topology: only connected replicas count, because the client knows of no down replica.
+/// With `redis-replicated://`, replicas that are down count only if the URL names them.
 ///
 /// Values have no order: which of two needs more acknowledgements depends on the number of replicas.
 ///

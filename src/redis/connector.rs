@@ -40,6 +40,9 @@ pub(super) trait Locate: Send + Sync {
 
     /// Whether the server must be asked for its role.
     fn is_asked(&self) -> bool;
+
+    /// Records that another server than the located one answers at `address`, a name that leads elsewhere by now.
+    fn leads_astray(&self, _address: &Address) {}
 }
 
 /// The server is at the address of the configuration.
@@ -146,8 +149,13 @@ impl Connector {
             reason = &mut moved => return Err(Error::unavailable(reason)),
             conn = connecting => conn?,
         };
-        if self.locator.is_asked() {
-            conn.check_master().await?;
+        if self.locator.is_asked()
+            && let Err(error) = conn.check_master().await
+        {
+            if let Endpoint::Tcp(address) = &server.endpoint {
+                self.locator.leads_astray(address);
+            }
+            return Err(error);
         }
         attempts.reached();
         conn.router.moved = Some(moved);

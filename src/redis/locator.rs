@@ -116,9 +116,6 @@ impl Nodes {
     async fn locate(self: &Arc<Self>) -> (Result<Address, Error>, bool) {
         let asked = Instant::now();
         let (answers, error) = self.ask(asked).await;
-        if let Some(replicas) = answers.replicas(self.known().len()) {
-            self.replicas.store(replicas, Ordering::Relaxed);
-        }
         let mut result = Err(Undecided::NoAnswer);
         let mut last = None;
         // Concurrent requests change the view one after the other.
@@ -129,6 +126,13 @@ impl Nodes {
             *view = Some(new.clone());
             last.as_ref() != Some(&new.master)
         });
+        let elected = result.as_ref().ok().map(|view| &view.master);
+        if let Some(replicas) = answers.replicas(self.known().len(), elected) {
+            self.replicas.store(replicas, Ordering::Relaxed);
+        }
+        if result.is_err() && self.question == Question::AreYou {
+            self.known().iter().for_each(|node| node.look_up_again());
+        }
         let master = match (result, last, error) {
             (Ok(view), _, _) => Ok(view.master),
             // While no node answers, the client assumes that the master has not moved: its connection or the network broke.
@@ -244,6 +248,14 @@ impl Locate for Locator {
 
     fn is_asked(&self) -> bool {
         matches!(self, Locator::Lookup(_))
+    }
+
+    fn leads_astray(&self, address: &Address) {
+        if let Locator::Lookup(nodes) = self {
+            let known = nodes.known();
+            let there = known.iter().filter(|node| node.address == *address);
+            there.for_each(|node| node.look_up_again());
+        }
     }
 }
 

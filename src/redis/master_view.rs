@@ -32,11 +32,31 @@ pub(super) struct Report {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Role {
     pub(super) address: Address,
+    /// The identity of its process, the same for each of its addresses.
+    pub(super) run_id: Option<String>,
     pub(super) is_master: bool,
+    /// The number of its connected replicas.
+    pub(super) connected: usize,
+    /// The length of its history.
+    pub(super) offset: u64,
     /// The history of its data: a master's own, or that of the master that it follows.
     pub(super) history: String,
     /// The history that its data continues: a promotion begins a new one. Replicas learn it from their master.
     pub(super) before: Option<String>,
+}
+
+impl Role {
+    /// Whether both are reports of one server, which has two addresses. Without run ids, two masters at one point of one
+    /// history are one server; its replicas share the history too.
+    fn is_of_same_server(&self, other: &Role) -> bool {
+        match (&self.run_id, &other.run_id) {
+            (Some(id), Some(other)) => id == other,
+            _ => {
+                let point = |role: &Role| (role.history.clone(), role.offset);
+                self.is_master && other.is_master && point(self) == point(other)
+            }
+        }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -103,11 +123,31 @@ impl Answers {
         ids.len()
     }
 
-    /// The number of replicas, including replicas that are down. For servers that report themselves, `servers` is the size
-    /// of the set-up.
-    pub(super) fn replicas(&self, servers: usize) -> Option<usize> {
+    /// The number of replicas, including replicas that are down. Servers that report themselves are counted in two ways: by
+    /// the `addresses` of the configuration, and by the connections to `master`, since not all need to be configured.
+    pub(super) fn replicas(&self, addresses: usize, master: Option<&Address>) -> Option<usize> {
         let listed = self.reports.iter().map(|report| report.replicas).max();
-        listed.or((!self.roles.is_empty()).then(|| servers.saturating_sub(1)))
+        let by_roles = || {
+            let servers = self.servers(master);
+            let master = servers.iter().find(|role| Some(&role.address) == master)?;
+            let further_names = self.roles.len() - servers.len();
+            let configured = addresses.saturating_sub(further_names + 1);
+            Some(configured.max(master.connected))
+        };
+        listed.or_else(by_roles)
+    }
+
+    /// One report for each server: of a server with several addresses that at `preferred`, or else one as a master.
+    fn servers(&self, preferred: Option<&Address>) -> Vec<&Role> {
+        let mut roles: Vec<_> = self.roles.iter().collect();
+        roles.sort_by_key(|role| (Some(&role.address) != preferred, !role.is_master));
+        let mut servers: Vec<&Role> = Vec::new();
+        for role in roles {
+            if !servers.iter().any(|known| known.is_of_same_server(role)) {
+                servers.push(role);
+            }
+        }
+        servers
     }
 
     /// Whether more than half of the sentinels have answered.
@@ -125,7 +165,8 @@ impl Answers {
                     (&first.master, first.epoch)
                 }
         };
-        let masters = self.roles.iter().filter(|role| role.is_master).count();
+        let servers = self.servers(None);
+        let masters = servers.iter().filter(|role| role.is_master).count();
         self.reports.iter().any(disputed) || (self.reports.is_empty() && masters != 1)
     }
 
@@ -188,12 +229,13 @@ impl Answers {
         asked: Instant,
         before: Option<&MasterView>,
     ) -> Result<(&Role, bool), Undecided> {
-        let masters = || self.roles.iter().filter(|role| role.is_master);
+        let servers = self.servers(before.map(|before| &before.master));
+        let masters = || servers.iter().copied().filter(|role| role.is_master);
         let is_replaced_by =
             |role: &Role, later: &Role| later.before.as_ref() == Some(&role.history);
         let is_replaced = |role: &&Role| {
             let is_remembered = |view: &MasterView| view.replaced.contains(&role.history);
-            self.roles.iter().any(|later| is_replaced_by(role, later))
+            servers.iter().any(|later| is_replaced_by(role, later))
                 || before.is_some_and(is_remembered)
         };
         let mut last: Vec<_> = masters().filter(|role| !is_replaced(role)).collect();
@@ -206,8 +248,8 @@ impl Answers {
             last.extend(masters().filter(|role| !has_successor(role)));
         }
         let followers = |master: &Role| {
-            let follows = |role: &&Role| !role.is_master && role.history == master.history;
-            self.roles.iter().filter(follows).count()
+            let follows = |role: &&&Role| !role.is_master && role.history == master.history;
+            servers.iter().filter(follows).count()
         };
         last.sort_by_key(|master| std::cmp::Reverse(followers(master)));
         match *last {

@@ -29,7 +29,10 @@ fn reports(reports: &[(&str, &str, u64)]) -> Answers {
 fn master(address: &str, history: &str, before: &str) -> Role {
     Role {
         address: at(address),
+        run_id: Some(format!("{address} {history}")),
         is_master: true,
+        connected: 0,
+        offset: 7,
         history: history.into(),
         before: (!before.is_empty()).then(|| before.to_owned()),
     }
@@ -173,6 +176,56 @@ fn a_successor_that_returns_is_elected_again() {
     let later = view.asked + FORGOTTEN_AFTER;
     let back = alone(&old).elect(later, Some(&view)).unwrap();
     assert_eq!(believed(&roles(&[old, new]), Some(&back)), Ok(at("new")));
+}
+
+/// The primary's name and a reader's name of a managed service, after a failover.
+#[test]
+fn two_names_of_one_server_are_one_server() {
+    let named = |address: &str, run_id: Option<&str>| Role {
+        run_id: run_id.map(str::to_owned),
+        ..master(address, "x", "")
+    };
+    for id in [Some("id"), None] {
+        let both = roles(&[named("primary", id), named("reader", id)]);
+        assert!(!both.unsettled());
+        let first = both.elect(Instant::now(), None).unwrap();
+        assert_eq!(first.master, at("primary"));
+        let swapped = roles(&[named("reader", id), named("primary", id)]);
+        assert_eq!(believed(&swapped, Some(&first)), Ok(at("primary")));
+        assert_eq!(both.replicas(2, Some(&at("primary"))), Some(0));
+    }
+    // A server and its copy have one history, and are two.
+    let two = roles(&[named("a", Some("1")), named("b", Some("2"))]);
+    let undecided = Err(Undecided::TwoMasters(at("a"), at("b")));
+    assert_eq!(believed(&two, None), undecided);
+    let mut copy = named("b", None);
+    copy.offset += 1;
+    assert_eq!(believed(&roles(&[named("a", None), copy]), None), undecided);
+    // A follower with two names counts once.
+    let follower = |address: &str| Role {
+        run_id: Some("follower".into()),
+        ..replica(address, "x")
+    };
+    let strangers = [
+        named("a", Some("1")),
+        master("b", "y", ""),
+        follower("c"),
+        follower("d"),
+        replica("e", "y"),
+    ];
+    assert_eq!(believed(&roles(&strangers), None), undecided);
+}
+
+#[test]
+fn replicas_that_are_connected_count_beside_configured_ones() {
+    let with = |connected| Role {
+        connected,
+        ..master("a", "x", "")
+    };
+    let replicas = |roles: &Answers, addresses| roles.replicas(addresses, Some(&at("a")));
+    assert_eq!(replicas(&roles(&[with(2)]), 1), Some(2));
+    assert_eq!(replicas(&roles(&[with(0)]), 3), Some(2));
+    assert_eq!(replicas(&roles(&[replica("b", "x")]), 3), None);
 }
 
 #[test]

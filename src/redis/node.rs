@@ -23,6 +23,8 @@ use crate::hash::HashMap;
 pub(super) const ANSWER_WAIT: Duration = Duration::from_secs(1);
 /// How long a silent node is not asked again: each request would open another connection that it must read.
 const REST: Duration = Duration::from_secs(2);
+/// How long a connection stays while its server may be the wrong one.
+const LOOK_UP_EVERY: Duration = Duration::from_secs(1);
 /// How long a discovered sentinel is kept after its last mention.
 const KEPT: Duration = Duration::from_secs(60);
 /// A node without an answer for this long may have moved to another address. One timeout is shorter, with its [`REST`].
@@ -47,7 +49,15 @@ pub(super) struct Node {
     /// Whether the configuration names it; else another node mentioned it.
     given: bool,
     standing: Mutex<Standing>,
-    conn: tokio::sync::Mutex<Option<Conn>>,
+    conn: tokio::sync::Mutex<Option<NodeConn>>,
+}
+
+/// A connection that stays open between questions.
+struct NodeConn {
+    conn: Conn,
+    opened: Instant,
+    /// The run id of its server: `None` before the first answer, empty if the server does not tell it.
+    run_id: Option<String>,
 }
 
 struct Standing {
@@ -160,9 +170,18 @@ impl Node {
         asked
     }
 
+    /// Resolves the node's name anew for the next question: the name may lead to another server by now. A younger connection
+    /// stays.
+    pub(super) fn look_up_again(&self) {
+        // A question that is under way reports soon.
+        if let Ok(mut conn) = self.conn.try_lock() {
+            conn.take_if(|conn| conn.opened.elapsed() >= LOOK_UP_EVERY);
+        }
+    }
+
     async fn ask_on(
         &self,
-        conn: &mut Option<Conn>,
+        conn: &mut Option<NodeConn>,
         question: &Question,
         server: &ServerConfig,
         answering: usize,
@@ -170,21 +189,27 @@ impl Node {
         // Keep the connection only if it works for the next request.
         let mut asked = match conn.take() {
             Some(conn) => conn,
-            None => self.connect(question, server).await?,
+            None => NodeConn {
+                conn: self.connect(question, server).await?,
+                opened: Instant::now(),
+                run_id: None,
+            },
         };
-        let connection = asked.connection.clone();
+        let connection = asked.conn.connection.clone();
+        let run_id = &mut asked.run_id;
         let asking = async {
             Ok(match question {
                 Question::MasterOf(service) => {
                     self.ask_sentinel(&*connection, service, answering).await?
                 }
-                Question::AreYou => match self.ask_server(&*connection).await? {
+                Question::AreYou => match self.ask_server(&*connection, run_id).await? {
                     Ok(role) => Ok((Answer::Role(role), Vec::new())),
                     Err(error) => Err(error),
                 },
             })
         };
-        let answer = asked.router.run(asking).await.map_err(Error::unavailable)?;
+        let answer = asked.conn.router.run(asking).await;
+        let answer = answer.map_err(Error::unavailable)?;
         *conn = Some(asked);
         answer
     }
@@ -240,16 +265,33 @@ impl Node {
         Ok(id)
     }
 
-    async fn ask_server(&self, connection: &dyn Connection) -> Result<Result<Role, Error>, String> {
-        let info = conn::command(connection, "INFO", &["replication"]).await?;
+    async fn ask_server(
+        &self,
+        connection: &dyn Connection,
+        run_id: &mut Option<String>,
+    ) -> Result<Result<Role, Error>, String> {
+        // A process keeps its run id, so one question for each connection suffices.
+        let identifying = async {
+            if run_id.is_none() {
+                let info = conn::command(connection, "INFO", &["server"]).await?;
+                let text = frame::text(&info).unwrap_or_default();
+                *run_id = Some(
+                    fields(&text)
+                        .get("run_id")
+                        .copied()
+                        .unwrap_or_default()
+                        .to_owned(),
+                );
+            }
+            Ok::<_, String>(())
+        };
+        let asking = conn::command(connection, "INFO", &["replication"]);
+        let (info, ()) = tokio::try_join!(biased; asking, identifying)?;
         if let Some(error) = refusal(&info) {
             return Ok(Err(error));
         }
         let text = frame::text(&info).unwrap_or_default();
-        let fields: HashMap<_, _> = text
-            .lines()
-            .filter_map(|line| line.split_once(':'))
-            .collect();
+        let fields = fields(&text);
         if !fields.contains_key("role") {
             return Ok(Err(Error::config(
                 "the server of the URL reports no role: use redis-sentinel://host:port/service for a sentinel",
@@ -262,11 +304,20 @@ impl Node {
         let before = Some(field("master_replid2")).filter(|id| id.contains(|digit| digit != '0'));
         Ok(Ok(Role {
             address: self.address.clone(),
+            run_id: run_id.clone().filter(|id| !id.is_empty()),
             is_master,
+            connected: field("connected_slaves").parse().unwrap_or(0),
+            offset: field("master_repl_offset").parse().unwrap_or(0),
             history: field("master_replid"),
             before: before.filter(|_| is_current),
         }))
     }
+}
+
+/// The fields of an answer to `INFO`.
+fn fields(text: &str) -> HashMap<&str, &str> {
+    let lines = text.lines();
+    lines.filter_map(|line| line.split_once(':')).collect()
 }
 
 /// Records a timeout when it is dropped, unless an answer came.

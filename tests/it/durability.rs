@@ -94,6 +94,29 @@ async fn auto_waits_for_one_replica_as_redisson_does() {
     set_up.servers[1].resume();
 }
 
+/// The client counted the servers of the URL, where Redisson asks the master.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn auto_waits_for_a_connected_replica_that_the_url_does_not_name() {
+    let set_up = Replicated::start(2).await;
+    let server = &set_up.servers[0];
+    let url = format!("redis-replicated://127.0.0.1:{}", server.port());
+    let client = connect(&url, config(Durability::Auto)).await;
+    assert!(acknowledged(&client).await >= Some(1));
+    let client = connect(&url, config(Durability::All)).await;
+    assert_eq!(acknowledged(&client).await, Some(2));
+    // A replica that arrives later counts too.
+    let alone = Server::start().await;
+    let url = format!("redis-replicated://127.0.0.1:{}", alone.port());
+    let client = connect(&url, config(Durability::Auto)).await;
+    assert_eq!(acknowledged(&client).await, None);
+    let master = format!("127.0.0.1 {}", alone.port());
+    let _replica = Server::start_with(&["--replicaof", &master]).await;
+    eventually("the replica acknowledges", GENEROUS, async || {
+        acknowledged(&client).await == Some(1)
+    })
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn auto_waits_for_no_replica_if_none_is_connected() {
     let set_up = Replicated::start(1).await;

@@ -7,6 +7,7 @@ mod failover;
 mod finding;
 mod ledger;
 mod losses;
+mod names;
 mod replicated;
 mod timing;
 mod tls;

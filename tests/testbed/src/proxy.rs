@@ -2,7 +2,8 @@
 
 use std::io;
 use std::net::{Ipv4Addr, TcpListener as StdListener};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -27,6 +28,7 @@ const SENT_AGAIN_AFTER: Duration = Duration::from_millis(200);
 #[derive(Debug)]
 pub struct Proxy {
     port: u16,
+    upstream: Arc<AtomicU16>,
     faults: Faults,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -45,13 +47,15 @@ impl Proxy {
             .port();
         let faults = Faults::default();
         let (stop, stopped) = oneshot::channel();
-        let proxied = accept_all(listener, upstream_port, faults.clone());
+        let upstream = Arc::new(AtomicU16::new(upstream_port));
+        let proxied = accept_all(listener, upstream.clone(), faults.clone());
         let thread = std::thread::Builder::new().name("proxy".to_owned());
         let thread = thread
             .spawn(move || run(proxied, stopped))
             .expect("a thread can be started");
         Self {
             port,
+            upstream,
             faults,
             stop: Some(stop),
             thread: Some(thread),
@@ -66,6 +70,11 @@ impl Proxy {
     /// `redis://127.0.0.1:port`.
     pub fn url(&self) -> String {
         format!("redis://127.0.0.1:{}", self.port)
+    }
+
+    /// Leads new connections to another server, like a host name with a new address. Open connections stay.
+    pub fn lead_to(&self, upstream_port: u16) {
+        self.upstream.store(upstream_port, Ordering::Relaxed);
     }
 
     /// A handle to the proxy's faults and counters.
@@ -96,12 +105,15 @@ fn run(proxied: impl Future<Output = ()>, stopped: oneshot::Receiver<()>) {
     });
 }
 
-async fn accept_all(listener: StdListener, upstream: u16, faults: Faults) {
+async fn accept_all(listener: StdListener, upstream: Arc<AtomicU16>, faults: Faults) {
     let listener = TcpListener::from_std(listener).expect("the listener is good");
     loop {
         match listener.accept().await {
             Ok(_) if faults.refuses() => {}
-            Ok((client, _)) => drop(tokio::spawn(serve(client, upstream, faults.clone()))),
+            Ok((client, _)) => {
+                let upstream = upstream.load(Ordering::Relaxed);
+                drop(tokio::spawn(serve(client, upstream, faults.clone())));
+            }
             // Out of file descriptors, most likely.
             Err(error) => {
                 eprintln!("proxy: {error}");
