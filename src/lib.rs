@@ -20,6 +20,7 @@ mod held_lock;
 mod lease;
 mod lock;
 mod owner;
+mod protocol;
 mod rate_limit;
 mod redis;
 mod semaphore;
@@ -48,6 +49,7 @@ pub use lock::{
     SimpleLock, SpinLock, kind,
 };
 pub use owner::{Owner, OwnerId};
+pub use protocol::Protocol;
 #[doc(hidden)]
 pub use redis::probe;
 pub use semaphore::{ExpirablePermit, Permit, PermitExpirableSemaphore, Semaphore};

@@ -9,6 +9,7 @@ use crate::{
     config::Config,
     engine::EngineHandle,
     error::Error,
+    protocol::Protocol,
     redis::{AddressMap, Credentials, FredClient, Identity, Target, TlsSettings, probe::Probe},
     tls_verification::TlsVerification,
 };
@@ -27,6 +28,7 @@ pub struct LockClientBuilder {
     lazy: bool,
     own_runtime: bool,
     tls: TlsSettings,
+    protocol: Option<Protocol>,
     connect_timeout: Option<Duration>,
     retry_start: Duration,
     config: Config,
@@ -44,6 +46,8 @@ impl LockClient {
     /// | `redis-cluster://[user:password@]host[:port][?node=host:port..]` | a cluster |
     /// | `rediss-sentinel://..`, `rediss-replicated://..`, `rediss-cluster://..` | the same over TLS |
     /// | `unix://[user:password@localhost]/path/to/socket[?db=database]` | over a unix socket |
+    ///
+    /// Each may have the parameter `protocol=RESP2`, or `RESP3`, or `auto`: see [`protocol`](LockClientBuilder::protocol).
     ///
     /// # Errors
     ///
@@ -102,6 +106,7 @@ impl LockClientBuilder {
             lazy: false,
             own_runtime: false,
             tls: TlsSettings::default(),
+            protocol: None,
             connect_timeout: None,
             retry_start: Duration::ZERO,
             config: Config::default(),
@@ -393,6 +398,31 @@ impl LockClientBuilder {
         self
     }
 
+    /// The version of the protocol, instead of the URL's. Default: [`Protocol::Auto`].
+    ///
+    /// By default the client tries RESP3, and RESP2 where the server refuses `HELLO` in any words, answers it oddly or closes
+    /// the connection. The time for one connection covers both. A refused user or password is not sent a second time. While
+    /// connections in RESP2 succeed, the client repeats the refused `HELLO` with the first connection after a minute.
+    ///
+    /// # Redisson
+    ///
+    /// `Config.setProtocol(Protocol.RESP2)`, Redisson's default.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), redisson_lock::Error> {
+    /// use redisson_lock::{LockClient, Protocol};
+    ///
+    /// let client = LockClient::builder().url("redis://proxy:6379").protocol(Protocol::Resp2).build().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn protocol(mut self, protocol: Protocol) -> Self {
+        self.protocol = Some(protocol);
+        self
+    }
+
     /// How long one connection may take to open, TLS and login included. Default and maximum: 5 s; 1.5 s behind sentinels,
     /// in a replicated set-up and for nodes of a cluster; 1 s for a sentinel itself. A longer time is cut to the maximum. Zero is
     /// [`Error::Config`](crate::Error::Config).
@@ -500,6 +530,9 @@ impl LockClientBuilder {
         }
         if let Some(map) = self.address_map {
             target.map_addresses(map);
+        }
+        if let Some(protocol) = self.protocol {
+            target.speak(protocol);
         }
         target.lazy = self.lazy;
         if self.connect_timeout.is_some_and(|wait| wait.is_zero()) {

@@ -11,11 +11,12 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-use super::endpoint::Endpoint;
+use super::{connect_error::ConnectErrorKind, endpoint::Endpoint, handshake::Handshake};
 use crate::{
     error::{Cause, Error},
     gauges::Connections,
     hash::HashMap,
+    protocol::Protocol,
     rate_limit::RateLimit,
 };
 
@@ -36,6 +37,10 @@ const STEADY_ANSWERS: u32 = 4;
 const MOST_BRIEF: u32 = 3;
 /// The longest pause after later ones. They did work, and a caller may wait for the next.
 const LONGEST_BRIEF_REST: Duration = Duration::from_millis(100);
+/// How long a client does not repeat a `HELLO` that the server has refused.
+const HELLO_AGAIN_AFTER: Duration = Duration::from_secs(60);
+/// How long a client tries a single handshake with a server that has closed the connections of all.
+const CLOSE_AGAIN_AFTER: Duration = Duration::from_secs(15);
 /// How often a continuing outage is logged again.
 const TELL_EVERY: Duration = Duration::from_secs(60);
 /// The most lines about connections that one client logs in a minute.
@@ -83,6 +88,16 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub(super) struct Attempts {
     state: Mutex<InVain>,
     reached: Notify,
+    handshakes: Mutex<Handshakes>,
+}
+
+/// The fate of the handshakes with one server.
+#[derive(Default)]
+struct Handshakes {
+    /// The handshake that the server accepted after it had refused `HELLO`, and when it refused that.
+    instead_of_hello: Option<(Handshake, Instant)>,
+    /// When the server closed the connections of all handshakes.
+    closed: Option<Instant>,
 }
 
 #[derive(Default)]
@@ -122,6 +137,41 @@ impl Attempts {
                 Ok(())
             }
         }
+    }
+
+    /// The handshakes for the next connection. A refused `HELLO` is not repeated for [`HELLO_AGAIN_AFTER`], unless a connection
+    /// fails meanwhile: another server may be there now.
+    pub(super) fn handshakes(&self, protocol: Protocol) -> &'static [Handshake] {
+        match lock(&self.handshakes).instead_of_hello {
+            Some((accepted, at)) if at.elapsed() < HELLO_AGAIN_AFTER => accepted.onwards(),
+            _ => Handshake::of(protocol),
+        }
+    }
+
+    /// Whether the next handshake follows when the server closes the connection on one. A load balancer without a server
+    /// closes every connection: each attempt would open three.
+    pub(super) fn follows_a_close(&self) -> bool {
+        let closed = lock(&self.handshakes).closed;
+        closed.is_none_or(|at| at.elapsed() >= CLOSE_AGAIN_AFTER)
+    }
+
+    /// A connection was opened by this handshake, or failed.
+    pub(super) fn shook_hands(&self, result: Result<Handshake, ConnectErrorKind>) {
+        let is_followed = self.follows_a_close();
+        let mut handshakes = lock(&self.handshakes);
+        let now = Instant::now();
+        match result {
+            Err(ConnectErrorKind::Closed) if is_followed => handshakes.closed = Some(now),
+            Err(_) => {}
+            Ok(_) => handshakes.closed = None,
+        }
+        handshakes.instead_of_hello = match (result, handshakes.instead_of_hello) {
+            (Err(_) | Ok(Handshake::Hello), _) => None,
+            (Ok(accepted), Some((_, at))) if at.elapsed() < HELLO_AGAIN_AFTER => {
+                Some((accepted, at))
+            }
+            (Ok(accepted), _) => Some((accepted, now)),
+        };
     }
 
     /// The server has accepted one of this client's connections.
@@ -303,6 +353,43 @@ mod tests {
         let now = Instant::now();
         attempts.reached();
         assert_eq!(waits.await.unwrap(), now);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_refused_hello_is_repeated_after_a_minute_or_a_failure() {
+        let attempts = Attempts::default();
+        let begins_with = || attempts.handshakes(Protocol::Auto)[0];
+        assert_eq!(begins_with(), Handshake::Hello);
+        attempts.shook_hands(Ok(Handshake::Classic));
+        tokio::time::advance(HELLO_AGAIN_AFTER / 2).await;
+        assert_eq!(begins_with(), Handshake::Classic);
+        // Connections in RESP2 do not put the next HELLO off.
+        attempts.shook_hands(Ok(Handshake::Bare));
+        assert_eq!(begins_with(), Handshake::Bare);
+        tokio::time::advance(HELLO_AGAIN_AFTER / 2).await;
+        assert_eq!(begins_with(), Handshake::Hello);
+        attempts.shook_hands(Ok(Handshake::Classic));
+        attempts.shook_hands(Err(ConnectErrorKind::Network));
+        assert_eq!(begins_with(), Handshake::Hello);
+        attempts.shook_hands(Ok(Handshake::Classic));
+        attempts.shook_hands(Ok(Handshake::Hello));
+        assert_eq!(begins_with(), Handshake::Hello);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_closes_everything_gets_one_handshake_in_each_attempt() {
+        let attempts = Attempts::default();
+        attempts.shook_hands(Err(ConnectErrorKind::Network));
+        assert!(attempts.follows_a_close());
+        attempts.shook_hands(Err(ConnectErrorKind::Closed));
+        assert!(!attempts.follows_a_close());
+        tokio::time::advance(CLOSE_AGAIN_AFTER / 2).await;
+        attempts.shook_hands(Err(ConnectErrorKind::Closed));
+        tokio::time::advance(CLOSE_AGAIN_AFTER / 2).await;
+        assert!(attempts.follows_a_close(), "later closes do not put it off");
+        attempts.shook_hands(Err(ConnectErrorKind::Closed));
+        attempts.shook_hands(Ok(Handshake::Hello));
+        assert!(attempts.follows_a_close());
     }
 
     #[tokio::test(start_paused = true)]

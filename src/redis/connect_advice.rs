@@ -55,19 +55,19 @@ pub(super) fn explain(
         ConnectErrorKind::Certificate { advice, .. } => {
             no_connection(format!("no TLS connection to {at}: {advice}"))
         }
-        _ if details.contains("DB index") || details.contains("out of range") => Error::config(
-            format!("{at} has no database with the number in the URL ({details})"),
-        ),
-        ConnectErrorKind::Network => no_connection(format!(
+        ConnectErrorKind::Database => Error::config(format!(
+            "{at} refused the database with the number in the URL: check the number ({details})"
+        )),
+        ConnectErrorKind::Refused => Error::Redis { message: details },
+        ConnectErrorKind::Network | ConnectErrorKind::Closed => no_connection(format!(
             "no connection to {at}: check that the server listens there{hint}"
         )),
         ConnectErrorKind::NoAnswer => no_connection(format!(
             "no answer from {at} in time: check that the server works, and that no firewall is in the way{hint}"
         )),
-        ConnectErrorKind::Other if encrypted => no_connection(format!(
+        ConnectErrorKind::Other => no_connection(format!(
             "no TLS connection to {at}: check that the server listens there{hint}"
         )),
-        ConnectErrorKind::Other => Error::Redis { message: details },
     }
 }
 

@@ -23,10 +23,17 @@ pub(crate) enum ConnectErrorKind {
         /// Whether only a change of the configuration helps.
         is_lasting: bool,
     },
+    /// The server closed the connection before it was logged in.
+    Closed,
     /// No connection, or no answer to its first commands, in time.
     NoAnswer,
     /// The server cannot serve at the moment.
     Busy,
+    /// The server refused the database.
+    Database,
+    /// The server refused another command.
+    Refused,
+    /// TLS failed.
     Other,
 }
 

@@ -11,8 +11,11 @@ use super::{
     attempts::Servers,
     connect_error::ConnectError,
     endpoint::{Address, Endpoint},
+    handshake::Handshake,
     tls::Tls,
 };
+use crate::protocol::Protocol;
+
 /// A value of the server, in either version of the protocol.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Frame {
@@ -40,6 +43,8 @@ pub(crate) struct ServerConfig {
     pub(crate) username: Option<String>,
     pub(crate) password: Option<String>,
     pub(crate) database: Option<u32>,
+    /// The version of the protocol that the configuration demands.
+    pub(crate) protocol: Protocol,
     /// The name of the connections at the server.
     pub(crate) connection_name: Option<Arc<str>>,
     /// All servers to which the same client connects.
@@ -70,21 +75,25 @@ impl fmt::Debug for ServerConfig {
     }
 }
 
-/// The version of the protocol that a connection speaks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Version {
-    Resp2,
-    Resp3,
-}
-
 /// How a connection is made.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ConnectOptions {
-    pub(crate) version: Version,
-    /// How long opening may take.
+    /// The first commands to try, one after the other. There is at least one.
+    pub(crate) handshakes: &'static [Handshake],
+    /// Whether to try the next handshake when the server closes the connection, too.
+    pub(crate) after_close: bool,
+    /// How long opening may take, all handshakes together.
     pub(crate) timeout: Duration,
     /// Messages that are kept for a receiver that is behind.
     pub(crate) messages: usize,
+}
+
+impl ConnectOptions {
+    /// The first handshake, for a transport whose servers accept every one.
+    #[cfg(feature = "test-util")]
+    pub(crate) fn handshake(&self) -> Handshake {
+        self.handshakes.first().copied().unwrap_or(Handshake::Hello)
+    }
 }
 
 /// How sockets are opened, as far as the client sets it.
@@ -135,6 +144,8 @@ pub(crate) struct Opened {
     pub(crate) info: Frame,
     /// The server's answer to `HELLO`; empty if it was not asked.
     pub(crate) greeting: Frame,
+    /// The first commands that the server accepted.
+    pub(crate) handshake: Handshake,
 }
 
 /// The answer to a command, or why there is none.

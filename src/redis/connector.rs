@@ -1,10 +1,7 @@
 //! Makes connections to one server.
 
 use std::{
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -12,14 +9,15 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     BoxFuture,
-    attempts::ConnectLog,
+    attempts::{Attempts, ConnectLog},
     client_info::{ConnIdentity, Subscriptions},
     conn::{Conn, PING_WAIT, Router},
     connect_advice::explain,
     connect_error::ConnectError,
-    connection::{ConnectOptions, Opened, ServerConfig, Version},
+    connection::{ConnectOptions, Opened, ServerConfig},
     endpoint::{Address, Endpoint},
     frame,
+    handshake::Version,
 };
 use crate::error::Error;
 
@@ -75,7 +73,6 @@ pub(super) struct Connector {
     /// Advice for a user or password that is refused or missing.
     credentials: &'static str,
     locator: Arc<dyn Locate>,
-    without_resp3: Arc<AtomicBool>,
     /// The target of the last attempt.
     last: Arc<Mutex<Endpoint>>,
 }
@@ -90,7 +87,6 @@ impl Connector {
             ping_wait: PING_WAIT,
             credentials: "check the URL: redis://user:password@host, or redis://:password@host",
             locator: Arc::new(Fixed),
-            without_resp3: Arc::default(),
         }
     }
 
@@ -122,7 +118,7 @@ impl Connector {
         self
     }
 
-    /// Connects, in RESP3 where the server speaks it.
+    /// Connects.
     pub(super) async fn connect(&self) -> Result<Conn, Error> {
         let address = self.locator.locate().await?;
         self.connect_at(address, false).await
@@ -142,7 +138,7 @@ impl Connector {
             if in_turn {
                 attempts.turn().await;
             }
-            self.connect_to(&server).await
+            self.connect_to(&server, &attempts).await
         };
         let mut conn = tokio::select! {
             biased;
@@ -176,18 +172,9 @@ impl Connector {
         ConnectLog::new(purpose, &self.server.servers)
     }
 
-    async fn connect_to(&self, server: &ServerConfig) -> Result<Conn, Error> {
-        let explained = |error| explain(error, server, self.credentials);
-        if !self.without_resp3.load(Ordering::Relaxed) {
-            match self.connect_with(server, Version::Resp3).await {
-                Err(error) if lacks_resp3(&error) => {
-                    self.without_resp3.store(true, Ordering::Relaxed);
-                }
-                done => return done.map_err(explained),
-            }
-        }
-        let connected = self.connect_with(server, Version::Resp2).await;
-        connected.map_err(explained)
+    async fn connect_to(&self, server: &ServerConfig, attempts: &Attempts) -> Result<Conn, Error> {
+        let connected = self.connect_with(server, attempts).await;
+        connected.map_err(|error| explain(error, server, self.credentials))
     }
 
     /// Retries with growing pauses until it is connected. `None` when `closed` is cancelled.
@@ -217,19 +204,26 @@ impl Connector {
     async fn connect_with(
         &self,
         server: &ServerConfig,
-        version: Version,
+        attempts: &Attempts,
     ) -> Result<Conn, ConnectError> {
         let options = ConnectOptions {
-            version,
+            handshakes: attempts.handshakes(server.protocol),
+            after_close: attempts.follows_a_close(),
             timeout: self.wait,
             messages: self.messages,
         };
+        let opened = server.transport.connect(server, options).await;
+        attempts.shook_hands(match &opened {
+            Ok(opened) => Ok(opened.handshake),
+            Err(error) => Err(error.kind),
+        });
         let Opened {
             connection,
             ended,
             info,
             greeting,
-        } = server.transport.connect(server, options).await?;
+            handshake,
+        } = opened?;
         let identity = ConnIdentity::read(&info);
         let info = frame::text(&info);
         let greeting = frame::map(&greeting);
@@ -237,7 +231,7 @@ impl Connector {
         Ok(Conn {
             identity,
             // In RESP2, a connection with subscriptions cannot send other commands.
-            counts_subscriptions: version == Version::Resp3
+            counts_subscriptions: handshake.version() == Version::Resp3
                 && info.as_deref().and_then(Subscriptions::read).is_some(),
             ping_wait: self.ping_wait,
             mode: said("mode"),
@@ -246,8 +240,4 @@ impl Connector {
             router: Router::new(ended),
         })
     }
-}
-
-fn lacks_resp3(error: &ConnectError) -> bool {
-    error.details.contains("unknown command") || error.details.contains("NOPROTO")
 }

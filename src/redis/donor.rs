@@ -13,6 +13,7 @@ use super::{
     target::Target,
     tls::Tls,
 };
+use crate::protocol::Protocol;
 
 impl Target {
     pub(crate) fn donor(client: &FredClient) -> Self {
@@ -36,6 +37,7 @@ fn target_of(donor: &FredClient) -> Target {
         username: config.username.clone(),
         password: config.password.clone(),
         database: config.database.map(u32::from),
+        protocol: Protocol::Auto,
         connection_name: None,
     };
     let addresses = |hosts: &[::fred::types::config::Server]| {

@@ -21,8 +21,9 @@ use tokio::{
 };
 
 use super::{
-    connection::{Frame, Pushed, Version},
+    connection::{Frame, Pushed},
     endpoint::Socket,
+    handshake::Version,
     resp::{self, Decoded, Decoder, Garbage},
 };
 use crate::server_text;

@@ -4,6 +4,7 @@ use bytes::Bytes;
 use futures_util::stream::{self, Stream};
 
 use super::*;
+use crate::protocol::Protocol;
 use crate::redis::{
     Servers,
     connect_error::{ConnectError, ConnectErrorKind},
@@ -11,6 +12,7 @@ use crate::redis::{
         Answer as Answered, ConnectOptions, Connection, Frame, Opened, Pushed, Transport,
     },
     endpoint::Endpoint,
+    handshake::Handshake,
 };
 
 /// The port of the sentinel that alone knows the latest failover.
@@ -71,6 +73,7 @@ impl Transport for Arc<Sentinels> {
                 ended: Box::pin(pending()),
                 info: Frame::Null,
                 greeting: Frame::Null,
+                handshake: Handshake::Hello,
             })
         })
     }
@@ -128,6 +131,7 @@ fn nodes(sentinels: &Arc<Sentinels>) -> Arc<Nodes> {
         username: None,
         password: None,
         database: None,
+        protocol: Protocol::Auto,
         connection_name: None,
         servers: Servers::new(),
     };

@@ -34,8 +34,10 @@ mod frame;
 mod fred;
 #[cfg(test)]
 mod fuzz_tests;
+pub(crate) mod handshake;
 mod load;
 mod locator;
+mod log_in;
 mod master_view;
 mod node;
 pub mod probe;

@@ -24,22 +24,20 @@ use super::{
     BoxFuture,
     connect_error::{ConnectError, ConnectErrorKind},
     connection::{
-        Answer, ConnectOptions, Connection, Frame, Opened, Pushed, ServerConfig, SocketOptions,
-        Transport, Version,
+        Answer, ConnectOptions, Connection, Opened, Pushed, ServerConfig, SocketOptions, Transport,
     },
-    driver::{self, Driver, GARBAGE, Received, Request},
+    driver::{self, Driver, Received, Request},
     endpoint::Endpoint,
     endpoint::Socket,
     fred::Provider,
+    handshake::{Handshake, Version},
+    log_in::{Failed, Greeted, shake_hands},
     tls::Tls,
 };
-use crate::{error::Error, server_text, wire::Refusal};
+use crate::{error::Error, server_text};
 
 /// How long a close waits for pending answers.
 const QUIT_WAIT: Duration = Duration::from_millis(500);
-
-/// The server's error for a client beyond its limit, before it closes the connection.
-const TOO_MANY: &str = "max number of clients";
 
 /// A lead of tokio's clock over the machine's from which the clock counts as paused.
 const PAUSED_AHEAD: Duration = Duration::from_millis(500);
@@ -97,18 +95,48 @@ impl Sockets {
             let (username, password) = provider.credentials(&server.endpoint).await?;
             server.log_in_as(username, password);
         }
+        let mut earlier: Option<ConnectError> = None;
+        for handshake in options.handshakes {
+            let failed = match self.open_by(*handshake, &server, options).await {
+                Ok(opened) => return Ok(opened),
+                Err(failed) => failed,
+            };
+            let error = match earlier.take() {
+                Some(earlier) => earlier.or(failed.error),
+                None => failed.error,
+            };
+            let is_closed = error.kind == ConnectErrorKind::Closed;
+            if !failed.try_next || (is_closed && !options.after_close) {
+                return Err(error);
+            }
+            tracing::debug!(
+                server = %server.endpoint, reason = error.details, "the server does not accept the handshake"
+            );
+            earlier = Some(error);
+        }
+        Err(earlier.unwrap_or_else(ConnectError::timeout))
+    }
+
+    /// Opens a connection by one handshake. A server may close the connection after it has refused another handshake.
+    async fn open_by(
+        &self,
+        handshake: Handshake,
+        server: &ServerConfig,
+        options: ConnectOptions,
+    ) -> Result<Opened, Failed> {
         let socket = self.dial(&server.endpoint).await?;
-        let (open, mut task) = Open::start(socket, &server, options);
-        let (greeting, info) = tokio::select! {
+        let (open, mut task) = Open::start(socket, server, options, handshake.version());
+        let Greeted { greeting, info } = tokio::select! {
             biased;
-            logged_in = log_in(&open, &server, options.version) => logged_in?,
-            reason = &mut task => return Err(ConnectError::ended(reason)),
+            greeted = shake_hands(&open, server, handshake) => greeted?,
+            reason = &mut task => return Err(Failed::ended(&reason, false)),
         };
         Ok(Opened {
             connection: Arc::new(open),
             ended: Box::pin(task),
             info,
             greeting,
+            handshake,
         })
     }
 }
@@ -170,108 +198,6 @@ fn network(error: &std::io::Error) -> ConnectError {
     }
 }
 
-impl ConnectError {
-    /// The connection ended before it was logged in.
-    fn ended(reason: String) -> Self {
-        let kind = match reason.starts_with(GARBAGE) {
-            true => ConnectErrorKind::NoRedis,
-            false if reason.contains(TOO_MANY) => ConnectErrorKind::Busy,
-            false => ConnectErrorKind::Network,
-        };
-        Self {
-            kind,
-            details: reason,
-        }
-    }
-
-    /// The server's refusal of the handshake.
-    fn refused(message: &str, password: Option<&str>) -> Self {
-        const OF_CREDENTIALS: [&str; 4] = [
-            "NOAUTH",
-            "WRONGPASS",
-            "invalid password",
-            "without any password",
-        ];
-        let is_of_credentials = OF_CREDENTIALS.iter().any(|text| message.contains(text));
-        let passes = matches!(
-            Refusal::from_message(message.to_owned()),
-            Refusal::Transient { .. }
-        );
-        Self {
-            kind: match is_of_credentials {
-                true => ConnectErrorKind::Credentials,
-                false if passes || message.contains(TOO_MANY) => ConnectErrorKind::Busy,
-                false => ConnectErrorKind::Other,
-            },
-            details: server_text::without(&[password.unwrap_or_default()], message),
-        }
-    }
-}
-
-/// Logs in and negotiates the version of the protocol. Returns the answers to `HELLO` and `CLIENT INFO`.
-async fn log_in(
-    open: &Open,
-    server: &ServerConfig,
-    version: Version,
-) -> Result<(Frame, Frame), ConnectError> {
-    let (username, password) = (server.username.as_deref(), server.password.as_deref());
-    let ask = async |name, words: &[&str]| {
-        let args = words
-            .iter()
-            .map(|word| Bytes::copy_from_slice(word.as_bytes()));
-        match open.send(name, args.collect()).await {
-            Ok(Frame::Error(message)) => Err(ConnectError::refused(&message, password)),
-            Ok(frame) => Ok(frame),
-            Err(reason) => Err(ConnectError::ended(reason.as_ref().to_owned())),
-        }
-    };
-    let mut greeting = Frame::Null;
-    match (version, username, password) {
-        (_, Some(_), None) => return Err(ConnectError::no_password()),
-        (Version::Resp3, _, None) => greeting = hello(ask("HELLO", &["3"]).await?)?,
-        (Version::Resp3, username, Some(password)) => {
-            let username = username.unwrap_or("default");
-            greeting = hello(ask("HELLO", &["3", "AUTH", username, password]).await?)?;
-        }
-        (Version::Resp2, _, None) => {}
-        (Version::Resp2, None, Some(password)) => drop(ask("AUTH", &[password]).await?),
-        (Version::Resp2, Some(username), Some(password)) => {
-            drop(ask("AUTH", &[username, password]).await?);
-        }
-    }
-    if let Some(database) = server.database {
-        ask("SELECT", &[&database.to_string()]).await?;
-    }
-    // Sends both commands at once. A refusal is an answer too: names and identities are optional.
-    let naming = async {
-        if let Some(name) = &server.connection_name {
-            let words = [&b"SETNAME"[..], name.as_bytes()].map(Bytes::copy_from_slice);
-            let _ = open.send("CLIENT", words.into()).await;
-        }
-    };
-    let asking = open.send("CLIENT", vec![Bytes::from_static(b"INFO")]);
-    let ((), info) = tokio::join!(naming, asking);
-    match info {
-        // A server without HELLO accepts each connection, and then refuses every command for lack of a login.
-        Ok(Frame::Error(message)) if message.starts_with("NOAUTH") => {
-            Err(ConnectError::refused(&message, password))
-        }
-        Ok(info) => Ok((greeting, info)),
-        Err(reason) => Err(ConnectError::ended(reason.as_ref().to_owned())),
-    }
-}
-
-/// Refuses a frame that is not an answer to `HELLO`.
-fn hello(answer: Frame) -> Result<Frame, ConnectError> {
-    match answer {
-        Frame::Map(_) => Ok(answer),
-        _ => Err(ConnectError {
-            kind: ConnectErrorKind::NoRedis,
-            details: format!("{GARBAGE}: the answer to HELLO is not a map"),
-        }),
-    }
-}
-
 /// The task that moves a connection's bytes. It completes when the connection ends. Its drop closes the socket, and calls
 /// fail.
 struct Moving(JoinHandle<String>);
@@ -303,11 +229,12 @@ impl Open {
         socket: Box<dyn Socket>,
         server: &ServerConfig,
         options: ConnectOptions,
+        version: Version,
     ) -> (Self, Moving) {
         let (requests, taken) = mpsc::unbounded_channel();
         let (messages, received) = driver::messages(options.messages);
         let password = server.password.clone().unwrap_or_default();
-        let driver = Driver::new(socket, options.version, password, taken, messages);
+        let driver = Driver::new(socket, version, password, taken, messages);
         let open = Self {
             requests,
             received: Mutex::new(Some(received)),

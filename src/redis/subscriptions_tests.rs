@@ -12,12 +12,14 @@ use tokio::{
 };
 
 use super::*;
+use crate::protocol::Protocol;
 use crate::redis::{
     BoxFuture, CallError, Events, Servers,
     connect_error::ConnectError,
     connection::{Answer, ConnectOptions, Frame, Opened, ServerConfig, Transport},
     endpoint::Endpoint,
     events::{self, MESSAGES},
+    handshake::Handshake,
     url,
 };
 
@@ -71,6 +73,7 @@ impl Transport for FakeServer {
             }),
             info: Frame::Text("sub=0".into()),
             greeting: Frame::Null,
+            handshake: Handshake::Hello,
         };
         Box::pin(async move { Ok(opened) })
     }
@@ -137,6 +140,7 @@ fn start(server: &FakeServer, channels: Channels) -> (Wants, Events, Cancellatio
         username: None,
         password: None,
         database: None,
+        protocol: Protocol::Auto,
         connection_name: None,
         servers: Servers::new(),
     };

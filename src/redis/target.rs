@@ -10,7 +10,7 @@ use super::{
     locator::{Locator, Nodes, Question},
     tls::{Tls, TlsSettings},
 };
-use crate::{error::Error, tls_verification::TlsVerification};
+use crate::{error::Error, protocol::Protocol, tls_verification::TlsVerification};
 
 /// A user's name, which may be empty, and password.
 pub(crate) type Credentials = (String, String);
@@ -103,13 +103,25 @@ impl Target {
         }
     }
 
+    /// Speaks this version of the protocol with all servers.
+    pub(crate) fn speak(&mut self, protocol: Protocol) {
+        for server in self.servers() {
+            server.protocol = protocol;
+        }
+    }
+
+    /// The server, and the nodes that know it.
+    fn servers(&mut self) -> impl Iterator<Item = &mut ServerConfig> {
+        let asked = self.asked.as_mut().map(|asked| &mut asked.server);
+        std::iter::once(&mut self.server).chain(asked)
+    }
+
     /// Names the connections at the server.
     pub(crate) fn name_connections(&mut self, name: &str) {
-        let name = Some(Arc::from(name));
-        if let Some(asked) = &mut self.asked {
-            asked.server.connection_name = name.clone();
+        let name: Arc<str> = name.into();
+        for server in self.servers() {
+            server.connection_name = Some(name.clone());
         }
-        self.server.connection_name = name;
     }
 
     pub(crate) fn log_in_as(&mut self, (username, password): Credentials) -> Result<(), Error> {

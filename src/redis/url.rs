@@ -139,10 +139,12 @@ pub(super) fn of_nodes<'a>(
 /// The default port of sentinels.
 const SENTINEL_PORT: u16 = 26379;
 const SERVER_PORT: u16 = 6379;
+/// The parameters of every URL.
+const GENERAL: &[&str] = &["protocol"];
 
 /// `scheme://[user:password@]host[:port][/database]`
 fn single(url: &Given, transport: Arc<dyn Transport>) -> Result<Target, Error> {
-    allow_only(url, &[])?;
+    allow_only(url, GENERAL)?;
     let endpoint = Endpoint::Tcp((host(url)?, url.port().unwrap_or(SERVER_PORT)));
     let database = database(&mut path(url))?;
     server(url, transport, endpoint, database).map(Target::fixed)
@@ -151,11 +153,12 @@ fn single(url: &Given, transport: Arc<dyn Transport>) -> Result<Target, Error> {
 /// `scheme://[user:password@]host[:port]/service[/database][?node=host:port..&sentinelUsername=..&sentinelPassword=..]`
 fn sentinel(url: &Given, transport: Arc<dyn Transport>) -> Result<Target, Error> {
     let of_sentinels = [
+        "node",
         "sentinelServiceName",
         "sentinelUsername",
         "sentinelPassword",
     ];
-    allow_only(url, &[&["node"], &of_sentinels[..]].concat())?;
+    allow_only(url, &[&of_sentinels[..], GENERAL].concat())?;
     let mut path = path(url);
     let in_query = parameter(url, "sentinelServiceName")?;
     let service = match in_query {
@@ -187,7 +190,7 @@ fn sentinel(url: &Given, transport: Arc<dyn Transport>) -> Result<Target, Error>
 
 /// `scheme://[user:password@]host[:port][/database][?node=host:port..]`
 fn replicated(url: &Given, transport: Arc<dyn Transport>) -> Result<Target, Error> {
-    allow_only(url, &["node"])?;
+    allow_only(url, &[&["node"], GENERAL].concat())?;
     let database = database(&mut path(url))?;
     let server = server(url, transport, Endpoint::unknown(), database)?;
     Ok(Target::replicated(server, addresses(url, SERVER_PORT)?))
@@ -195,7 +198,7 @@ fn replicated(url: &Given, transport: Arc<dyn Transport>) -> Result<Target, Erro
 
 /// `scheme://[user:password@]host[:port][?node=host:port..]`
 fn cluster(url: &Given, transport: Arc<dyn Transport>) -> Result<Target, Error> {
-    allow_only(url, &["node"])?;
+    allow_only(url, &[&["node"], GENERAL].concat())?;
     if !matches!(database(&mut path(url))?, None | Some(0)) {
         return Err(Error::config(
             "the path of the URL selects a database, and a cluster has only database 0: remove the path",
@@ -227,12 +230,17 @@ fn server(
              user:@ for an empty password",
         ));
     }
+    let protocol = parameter(url, "protocol")?.map(|protocol| protocol.parse());
+    let protocol = protocol.transpose().map_err(|_| {
+        Error::config("the URL's protocol is unknown: write protocol=auto, RESP2 or RESP3")
+    })?;
     Ok(ServerConfig {
         transport,
         endpoint,
         username,
         password,
         database,
+        protocol: protocol.unwrap_or_default(),
         connection_name: None,
         servers: Servers::new(),
     })
@@ -245,7 +253,7 @@ fn unix(url: &Given) -> Result<Target, Error> {
             "the URL names no socket: write unix:///run/redis.sock",
         ));
     }
-    allow_only(url, &["db"])?;
+    allow_only(url, &[&["db"], GENERAL].concat())?;
     if !matches!(url.host_str(), None | Some("" | "localhost")) || url.port().is_some() {
         return Err(Error::config(
             "the URL of a socket names a host: write unix:///run/redis.sock, with three slashes",

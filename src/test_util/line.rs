@@ -9,7 +9,8 @@ use tokio::sync::mpsc;
 use super::network::{Network, PipeId};
 use crate::redis::{
     connect_error::{ConnectError, ConnectErrorKind},
-    connection::{Answer, Connection, Frame, Pushed, ServerConfig, Version},
+    connection::{Answer, Connection, Frame, Pushed, ServerConfig},
+    handshake::Version,
 };
 
 /// The longest time that closing waits for data in flight.
@@ -60,7 +61,7 @@ impl Line {
                 let refused = ["WRONGPASS", "NOAUTH", "NOPERM"];
                 let kind = match refused.iter().any(|refused| message.starts_with(refused)) {
                     true => ConnectErrorKind::Credentials,
-                    false => ConnectErrorKind::Other,
+                    false => ConnectErrorKind::Refused,
                 };
                 failed(kind, message)
             }

@@ -27,6 +27,7 @@ use super::{
     pipe::{Pipe, Request},
     replication::Replication,
 };
+use crate::protocol::Protocol;
 use crate::redis::{
     BoxFuture, Servers,
     connect_error::{ConnectError, ConnectErrorKind},
@@ -91,6 +92,7 @@ impl Network {
             username: None,
             password: None,
             database: None,
+            protocol: Protocol::Auto,
             connection_name: None,
             servers: Servers::new(),
         }
@@ -139,13 +141,14 @@ impl Network {
             });
         };
         let (line, ended) = self.dial(address).await?;
-        line.log_in(server, options.version).await?;
+        line.log_in(server, options.handshake().version()).await?;
         let info = line.ask("CLIENT", &["INFO"]).await?;
         Ok(Opened {
             connection: Arc::new(line),
             ended,
             info,
             greeting: Frame::Null,
+            handshake: options.handshake(),
         })
     }
 

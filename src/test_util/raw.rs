@@ -14,8 +14,9 @@ use crate::{
     error::Error,
     redis::{
         BoxFuture,
-        connection::{ConnectOptions, Connection, Frame, Opened, Pushed, Transport, Version},
+        connection::{ConnectOptions, Connection, Frame, Opened, Pushed, Transport},
         endpoint::{Address, Endpoint},
+        handshake::Handshake,
     },
 };
 
@@ -33,7 +34,8 @@ impl RawConnection {
     pub(super) async fn open(network: &Network, address: &Address) -> Result<Self, Error> {
         let server = network.config(Endpoint::Tcp(address.clone()));
         let options = ConnectOptions {
-            version: Version::Resp3,
+            handshakes: &[Handshake::Hello],
+            after_close: false,
             timeout: TIMEOUT,
             messages: 1,
         };

@@ -2,6 +2,7 @@
 //! reveals a password or makes a client reconnect in a storm. docs/testing.md has the table.
 
 mod directions;
+mod handshakes;
 #[path = "../sim/support/log_lines.rs"]
 pub mod log_lines;
 mod long;

@@ -26,6 +26,7 @@ use crate::{
 /// | servers | `singleServerConfig`, `sentinelServersConfig`, `clusterServersConfig`, `replicatedServersConfig`, and of `masterSlaveServersConfig` the master |
 /// | logins | `username`, `password`, of the file or the section; of sentinels `sentinelUsername`, `sentinelPassword`; `database` |
 /// | TLS, by addresses with `rediss://` | `sslTruststore` and `sslKeystore`, as `file:` URLs of PEM files; the second with certificate and key; `sslVerificationMode`, or the older `sslEnableEndpointIdentification` |
+/// | connections | `protocol` |
 /// | times | `timeout`, `connectTimeout` (cut to the maximum of [`LockClientBuilder::connect_timeout`]), in milliseconds or with a unit |
 /// | locks | `lockWatchdogTimeout`, `lockWatchdogBatchSize`, `fairLockWaitTimeout`, `slavesSyncTimeout` (cut to `timeout`), `checkLockSyncedSlaves`, `shardedSubscriptionMode`, `lazyInitialization` |
 /// | names | a `nameMapper` of any class whose one setting is `prefix`; `clientName` |
@@ -196,6 +197,10 @@ impl RedissonConfig {
                 return Err(section.error("connectTimeout", "the value must not be 0"));
             }
             builder = builder.connect_timeout(wait);
+        }
+        if let Some(protocol) = file.text("protocol")? {
+            let protocol = protocol.trim().parse();
+            builder = builder.protocol(protocol.map_err(|error| file.error("protocol", error))?);
         }
         if is_tls {
             builder = encrypt(builder, both)?;

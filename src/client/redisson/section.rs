@@ -13,7 +13,7 @@ const WITHOUT_EFFECT: &str = "
     failedAttempts failedSlaveCheckInterval failedSlaveNodeDetector failedSlaveReconnectionInterval
     fallbackLoadingToMaster idleConnectionTimeout keepAlive keepPubSubOrder loadBalancer
     masterConnectionMinimumIdleSize masterConnectionPoolSize maxCleanUpDelay minCleanUpDelay monitorIPChanges
-    nettyExecutor nettyHook nettyThreads pingConnectionInterval pingTimeout protocol readMode reconnectionDelay
+    nettyExecutor nettyHook nettyThreads pingConnectionInterval pingTimeout readMode reconnectionDelay
     reconnectionTimeout referenceEnabled reliableTopicWatchdogTimeout retryAttempts retryDelay retryInterval
     retryIntervalMax scanInterval sentinelUsername sentinelsDiscovery slaveAddresses slaveConnectionMinimumIdleSize
     slaveConnectionPoolSize slaveFailsInterval sslCiphers sslEnableEndpointIdentification sslKeyManagerFactory

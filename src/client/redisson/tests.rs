@@ -359,7 +359,7 @@ fn a_misspelt_setting_is_refused() {
 #[test]
 fn no_setting_of_redissons_is_taken_for_a_slip() {
     const GENERAL: &str = "addressResolverGroupFactory cleanUpKeysAmount codec connectionListener eventLoopGroup executor keepPubSubOrder \
-        maxCleanUpDelay minCleanUpDelay nettyExecutor nettyHook nettyThreads protocol referenceEnabled \
+        maxCleanUpDelay minCleanUpDelay nettyExecutor nettyHook nettyThreads referenceEnabled \
         reliableTopicWatchdogTimeout sslCiphers sslKeyManagerFactory sslKeystorePassword sslKeystoreType sslProtocols \
         sslProvider sslTrustManagerFactory sslTruststorePassword tcpKeepAlive tcpKeepAliveCount tcpKeepAliveIdle \
         tcpKeepAliveInterval tcpNoDelay tcpUserTimeout threads transportMode useScriptCache useThreadClassLoader \

@@ -131,19 +131,16 @@ pub(super) fn allow_only(url: &Url, parameters: &[&str]) -> Result<(), Error> {
     let Some((unknown, _)) = pairs(url).find(|pair| !is_known(pair)) else {
         return Ok(());
     };
-    Err(Error::config(match parameters.join(", ") {
-        none if none.is_empty() && unknown == "node" => {
-            "the URL is for one server: for several, use \
-         redis-cluster://, redis-sentinel:// or redis-replicated://"
-                .to_owned()
-        }
-        none if none.is_empty() => {
-            "the URL has a parameter, and its scheme takes none: give a database as the \
-         path, as in redis://host/3, and in a password write %3F for ?"
-                .to_owned()
-        }
-        known => format!("the URL has a parameter other than {known}: in a value, write %26 for &"),
-    }))
+    if unknown == "node" {
+        return Err(Error::config(
+            "the URL is for one server: for several, use redis-cluster://, redis-sentinel:// or redis-replicated://",
+        ));
+    }
+    Err(Error::config(format!(
+        "the URL has a parameter other than {}: give a database as the path, as in redis://host/3; in a value, write \
+         %26 for &, and in a password %3F for ?",
+        parameters.join(", ")
+    )))
 }
 
 /// A part of a URL, with percent escapes decoded.

@@ -15,6 +15,7 @@ const LAYERS: [&[&str]; 6] = [
         "lease",
         "owner",
         "rate_limit",
+        "protocol",
         "tls_verification",
         "server_text",
         "sync",
