@@ -7,6 +7,7 @@ use tokio::time::Instant;
 use super::LockClient;
 use crate::{
     config::Config,
+    endpoint_kind::EndpointKind,
     engine::EngineHandle,
     error::Error,
     protocol::Protocol,
@@ -25,6 +26,7 @@ pub struct LockClientBuilder {
     credentials: Option<Credentials>,
     sentinel_credentials: Option<Credentials>,
     address_map: Option<AddressMap>,
+    endpoint_kind: Option<EndpointKind>,
     lazy: bool,
     own_runtime: bool,
     tls: TlsSettings,
@@ -46,6 +48,7 @@ impl LockClient {
     /// | `redis-cluster://[user:password@]host[:port][?node=host:port..]` | a cluster |
     /// | `rediss-sentinel://..`, `rediss-replicated://..`, `rediss-cluster://..` | the same over TLS |
     /// | `unix://[user:password@localhost]/path/to/socket[?db=database]` | over a unix socket |
+    /// | `redis://..?endpoint=proxy`, `?endpoint=server` | see [`EndpointKind`](crate::EndpointKind) |
     ///
     /// Each may have the parameter `protocol=RESP2`, or `RESP3`, or `auto`: see [`protocol`](LockClientBuilder::protocol).
     ///
@@ -103,6 +106,7 @@ impl LockClientBuilder {
             credentials: None,
             sentinel_credentials: None,
             address_map: None,
+            endpoint_kind: None,
             lazy: false,
             own_runtime: false,
             tls: TlsSettings::default(),
@@ -256,6 +260,35 @@ impl LockClientBuilder {
         };
         let password = password.map_or("", |_| " with a password");
         format!("{shown:?} as {user:?}{password}{files}")
+    }
+
+    /// Sets what answers at the address of a URL. Default: [`EndpointKind::Auto`], or the URL's `?endpoint=`.
+    ///
+    /// Other kinds are [`Error::Config`](crate::Error::Config) in [`build`](Self::build) with sentinels and with the nodes of a
+    /// cluster. [`EndpointKind::Server`] is allowed with `replicated`.
+    ///
+    /// # Redisson
+    ///
+    /// None: each acquisition and each release names one lock. Renewals of several locks share a script.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), redisson_lock::Error> {
+    /// use redisson_lock::{EndpointKind, LockClient};
+    ///
+    /// // One end point of a clustered database: Redis Enterprise, Azure, Tair in proxy mode, Envoy.
+    /// let client = LockClient::builder()
+    ///     .url("redis://redis.internal:10000")
+    ///     .endpoint_kind(EndpointKind::Proxy)
+    ///     .build()
+    ///     .await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn endpoint_kind(mut self, kind: EndpointKind) -> Self {
+        self.endpoint_kind = Some(kind);
+        self
     }
 
     /// Whether [`build`](Self::build) connects in the background, and succeeds although the server cannot be reached.
@@ -533,6 +566,9 @@ impl LockClientBuilder {
         }
         if let Some(protocol) = self.protocol {
             target.speak(protocol);
+        }
+        if let Some(kind) = self.endpoint_kind {
+            target.set_endpoint_kind(kind)?;
         }
         target.lazy = self.lazy;
         if self.connect_timeout.is_some_and(|wait| wait.is_zero()) {

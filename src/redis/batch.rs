@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use futures_util::future::join_all;
 
-use super::{Answered, CallError, HashSlot, Redis};
+use super::{Answered, CallError, HashSlot, Redis, batch_scope::NOT_SENT};
 use crate::{
     durability::Durability,
     gauges::Batches,
@@ -23,8 +23,8 @@ pub(super) fn batch_key(redis: &dyn Redis, request: &Request, durability: Durabi
     (script, redis.slot(key), durability)
 }
 
-/// Runs operations in one call. Runs each operation alone if the server refuses the batch. A refused operation, such as one
-/// on a lock whose name the user has no right to, must not fail the rest.
+/// Runs operations in one call. Runs each operation alone if the server refuses the batch, or if its connection may lead to several
+/// servers. A refused operation, such as one on a lock whose name the user has no right to, must not fail the rest.
 pub(super) async fn call_all(
     redis: &dyn Redis,
     script: &'static Script,
@@ -46,7 +46,16 @@ pub(super) async fn call_all(
         let call = redis.call(script, Arc::new([operation.clone()]), durability);
         call.await?.pop().ok_or(CallError::Closed)
     });
-    join_all(alone).await
+    let answers = join_all(alone).await;
+    if !is_unsent(&error) && answers.iter().all(Result::is_ok) {
+        redis.refused_together(&operations);
+    }
+    answers
+}
+
+/// Whether the connection of the batch may lead to several servers.
+fn is_unsent(error: &CallError) -> bool {
+    matches!(error, CallError::Refused(Refusal::Failed { message }) if message == NOT_SENT)
 }
 
 /// Whether one operation may have caused the refusal of the whole batch: the user lacks a right to it, or its key is moving

@@ -132,8 +132,8 @@ impl Batcher {
     fn most_alone(&self, load: usize) -> usize {
         match load {
             ..=MOST_ALONE => MOST_ALONE,
-            // A cluster has a lane per slot, in which operations seldom meet.
-            _ if self.redis.is_cluster() => 1,
+            // In a lane per slot, operations seldom meet.
+            _ if self.redis.queues_by_slot() => 1,
             _ => 0,
         }
     }

@@ -34,7 +34,7 @@ impl ConnIdentity {
 }
 
 /// A field of `CLIENT INFO`.
-fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
+pub(super) fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
     let mut words = info.split(' ');
     words.find_map(|word| word.strip_prefix(name)?.strip_prefix('='))
 }

@@ -7,12 +7,13 @@ use tokio::time::timeout;
 
 use super::{
     BoxFuture,
+    batch_scope::ConnScope,
     client_info::{ConnIdentity, Identity, Subscriptions},
     connect_advice::refusal,
     connection::{Connection, Frame},
     frame,
 };
-use crate::error::Error;
+use crate::{endpoint_kind::EndpointKind, error::Error};
 
 /// How long a `PING` may stay unanswered before its connection counts as broken.
 pub(super) const PING_WAIT: Duration = Duration::from_secs(2);
@@ -47,6 +48,8 @@ pub(super) struct Conn {
     pub(super) mode: String,
     pub(super) role: String,
     pub(super) router: Router,
+    /// The scope of calls with scripts; `None` at a node of a cluster, whose calls have one slot each.
+    pub(super) scope: Option<ConnScope>,
 }
 
 impl Conn {
@@ -66,15 +69,17 @@ impl Conn {
         }
     }
 
-    /// Refuses a server of another kind than the URL names: a sentinel, a node of a cluster or a replica.
-    pub(super) fn check_role(&self) -> Result<(), Error> {
+    /// Refuses a server of another kind than the URL names: a sentinel, a node of a cluster or a replica. An answer through a proxy
+    /// says nothing about the rest of its servers.
+    pub(super) fn check_role(&self, kind: EndpointKind) -> Result<(), Error> {
         match (&*self.mode, &*self.role) {
             ("sentinel", _) => Err(Error::config(
                 "the URL names a sentinel, which stores no locks: use redis-sentinel://host:port/service",
             )),
+            _ if kind == EndpointKind::Proxy => Ok(()),
             ("cluster", _) => Err(Error::config(
                 "the URL names a single node of a cluster, which stores only a part of the locks: use \
-                 redis-cluster://host:port",
+                 redis-cluster://host:port, or ?endpoint=proxy (`endpoint_kind`) if this end point leads to all nodes",
             )),
             // The replica may be promoted soon.
             (_, "replica" | "slave") => Err(Error::unavailable(
@@ -105,13 +110,10 @@ impl Conn {
         }
     }
 
-    /// Requests the identity of the connection.
-    pub(super) async fn identify(connection: &dyn Connection) -> Result<ConnIdentity, String> {
+    /// Requests the server's description of the connection. `None` if the server is busy.
+    pub(super) async fn describe(connection: &dyn Connection) -> Result<Option<Frame>, String> {
         let asking = command(connection, "CLIENT", &["INFO"]);
-        match timeout(PING_WAIT, asking).await {
-            Err(_) => Ok(ConnIdentity::NotNow),
-            Ok(answer) => Ok(ConnIdentity::read(&answer?)),
-        }
+        timeout(PING_WAIT, asking).await.ok().transpose()
     }
 
     /// The number of channels to which the server has subscribed the connection.

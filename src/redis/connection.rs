@@ -10,7 +10,7 @@ use super::{
     BoxFuture,
     attempts::Servers,
     connect_error::ConnectError,
-    endpoint::{Address, Endpoint},
+    endpoint::{Address, Endpoint, OwnEnd},
     handshake::Handshake,
     tls::Tls,
 };
@@ -146,6 +146,8 @@ pub(crate) struct Opened {
     pub(crate) greeting: Frame,
     /// The first commands that the server accepted.
     pub(crate) handshake: Handshake,
+    /// This client's end.
+    pub(crate) own_end: OwnEnd,
 }
 
 /// The answer to a command, or why there is none.

@@ -5,19 +5,22 @@ use std::{
     time::Duration,
 };
 
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::{
     BoxFuture,
     attempts::{Attempts, ConnectLog},
+    batch_scope::{ConnScope, EndpointScope},
     client_info::{ConnIdentity, Subscriptions},
-    conn::{Conn, PING_WAIT, Router},
+    conn::{Conn, PING_WAIT, Router, command},
     connect_advice::explain,
     connect_error::ConnectError,
-    connection::{ConnectOptions, Opened, ServerConfig},
+    connection::{ConnectOptions, Connection, Frame, Opened, ServerConfig},
     endpoint::{Address, Endpoint},
     frame,
     handshake::Version,
+    one_server::{self, Evidence},
 };
 use crate::error::Error;
 
@@ -73,6 +76,8 @@ pub(super) struct Connector {
     /// Advice for a user or password that is refused or missing.
     credentials: &'static str,
     locator: Arc<dyn Locate>,
+    /// The scope of calls with scripts, if the connections carry any and the end point is no node of a cluster.
+    scope: Option<Arc<EndpointScope>>,
     /// The target of the last attempt.
     last: Arc<Mutex<Endpoint>>,
 }
@@ -87,6 +92,7 @@ impl Connector {
             ping_wait: PING_WAIT,
             credentials: "check the URL: redis://user:password@host, or redis://:password@host",
             locator: Arc::new(Fixed),
+            scope: None,
         }
     }
 
@@ -98,6 +104,12 @@ impl Connector {
     /// For commands that may take the server this long, and delay all later ones.
     pub(super) fn blocking(mut self, longest: Duration) -> Self {
         self.ping_wait = PING_WAIT + longest;
+        self
+    }
+
+    /// For calls with scripts, within `scope`.
+    pub(super) fn within_scope(mut self, scope: Arc<EndpointScope>) -> Self {
+        self.scope = Some(scope);
         self
     }
 
@@ -223,9 +235,27 @@ impl Connector {
             info,
             greeting,
             handshake,
+            own_end,
         } = opened?;
+        let mut router = Router::new(ended);
+        let scope = self.scope.clone();
+        let scope = scope.map(|scope| ConnScope::new(scope, Evidence::new(own_end, &greeting)));
+        let info = match scope {
+            Some(_) if one_server::lacks_client_info(&info) => {
+                let asking = router.run(listed(&*connection));
+                // If the connection has ended, its first call learns of it.
+                match timeout(PING_WAIT, asking).await {
+                    Ok(Ok(Some(line))) => Frame::Text(line.into()),
+                    _ => info,
+                }
+            }
+            _ => info,
+        };
         let identity = ConnIdentity::read(&info);
         let info = frame::text(&info);
+        if let (Some(scope), Some(info)) = (&scope, &info) {
+            scope.judge(info);
+        }
         let greeting = frame::map(&greeting);
         let said = |name: &str| greeting.get(name).cloned().unwrap_or_default();
         Ok(Conn {
@@ -237,7 +267,24 @@ impl Connector {
             mode: said("mode"),
             role: said("role"),
             connection,
-            router: Router::new(ended),
+            router,
+            scope,
         })
     }
+}
+
+/// The description of this connection by a Redis before 6.2, which has no `CLIENT INFO`: its line in the list of all connections.
+async fn listed(connection: &dyn Connection) -> Result<Option<String>, String> {
+    let (id, info) = tokio::join!(
+        command(connection, "CLIENT", &["ID"]),
+        command(connection, "INFO", &[]),
+    );
+    let (Frame::Number(id), Some(info)) = (id?, frame::text(&info?)) else {
+        return Ok(None);
+    };
+    if !one_server::may_be_listed(&info) {
+        return Ok(None);
+    }
+    let list = frame::text(&command(connection, "CLIENT", &["LIST"]).await?).unwrap_or_default();
+    Ok(one_server::line_of(id, &list).map(str::to_owned))
 }

@@ -1,6 +1,6 @@
 //! The address of a server, and the transport to it.
 
-use std::{fmt, path::PathBuf, sync::Arc};
+use std::{fmt, net::SocketAddr, path::PathBuf, sync::Arc};
 
 use tokio::io::{AsyncRead, AsyncWrite};
 
@@ -33,6 +33,20 @@ impl Endpoint {
     pub(crate) fn unknown() -> Self {
         Endpoint::Tcp((String::new(), 0))
     }
+}
+
+/// This client's end of a connection.
+#[derive(Debug, Clone)]
+pub(crate) enum OwnEnd {
+    Tcp {
+        own: SocketAddr,
+        peer: SocketAddr,
+    },
+    /// The path of the server's socket.
+    Unix(PathBuf),
+    /// A server in this process.
+    #[cfg_attr(not(any(test, feature = "test-util")), expect(dead_code))]
+    InProcess,
 }
 
 /// The transport of the bytes.

@@ -93,6 +93,17 @@ pub(super) fn acknowledgements(frame: &Frame) -> Option<u32> {
     by.try_into().ok()
 }
 
+/// The number under `name` of a map.
+pub(super) fn number_in(frame: &Frame, name: &str) -> Option<i64> {
+    let Frame::Map(pairs) = frame else {
+        return None;
+    };
+    let found = pairs
+        .iter()
+        .find(|(key, _)| text(key).as_deref() == Some(name));
+    found.and_then(|(_, value)| number(value))
+}
+
 /// The length of the list at `index` of a list.
 pub(super) fn list_len_at(frame: &Frame, index: usize) -> Option<usize> {
     let Frame::List(frames) = frame else {

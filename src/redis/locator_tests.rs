@@ -11,7 +11,7 @@ use crate::redis::{
     connection::{
         Answer as Answered, ConnectOptions, Connection, Frame, Opened, Pushed, Transport,
     },
-    endpoint::Endpoint,
+    endpoint::{Endpoint, OwnEnd},
     handshake::Handshake,
 };
 
@@ -74,6 +74,7 @@ impl Transport for Arc<Sentinels> {
                 info: Frame::Null,
                 greeting: Frame::Null,
                 handshake: Handshake::Hello,
+                own_end: OwnEnd::InProcess,
             })
         })
     }

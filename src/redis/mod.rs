@@ -16,6 +16,7 @@
 mod attempts;
 mod batch;
 mod batch_queue;
+mod batch_scope;
 mod batcher;
 mod bundle;
 mod client_info;
@@ -40,6 +41,7 @@ mod locator;
 mod log_in;
 mod master_view;
 mod node;
+mod one_server;
 pub mod probe;
 mod resp;
 mod rights;
@@ -86,7 +88,7 @@ use crate::{
 
 pub(crate) type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// Operations of one call have one slot: on a cluster, that of their keys; elsewhere, always the same.
+/// Operations of one call have one slot: that of their keys on a cluster and behind a proxy, always the same at a single server.
 pub(crate) type HashSlot = u16;
 /// The number of slots of a cluster.
 const SLOTS: HashSlot = 16_384;
@@ -113,6 +115,14 @@ pub(crate) trait Redis: Send + Sync {
     fn counts_listeners(&self) -> bool {
         true
     }
+
+    /// Whether operations of different slots queue apart.
+    fn queues_by_slot(&self) -> bool {
+        self.is_cluster()
+    }
+
+    /// Records that the server has refused `operations` together, and has run each of them alone.
+    fn refused_together(&self, _operations: &[Operation]) {}
 
     /// Runs `operations` of one script and one slot in one call, and waits for replicas by `durability`. Returns one reply
     /// per operation.

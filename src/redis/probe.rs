@@ -8,6 +8,7 @@ use tokio::time::timeout;
 
 pub use super::connection::Frame;
 use super::{
+    batch_scope::{BatchScope, EndpointScope},
     conn::Conn,
     connection::ServerConfig,
     connector::Connector,
@@ -15,7 +16,7 @@ use super::{
     locator::{Locator, Question},
     target::Target,
 };
-use crate::{error::Error, wire::Refusal};
+use crate::{endpoint_kind::EndpointKind, error::Error, wire::Refusal};
 
 /// How long a connection may take to open.
 const OPEN_WAIT: Duration = Duration::from_secs(3);
@@ -46,6 +47,7 @@ pub struct Probe {
     locator: Locator,
     set_up: SetUp,
     given: Vec<Address>,
+    endpoint_kind: EndpointKind,
 }
 
 impl Probe {
@@ -63,18 +65,25 @@ impl Probe {
             (None, Some(seeds)) => (SetUp::Cluster, None, seeds.clone()),
             (None, None) => (SetUp::Single, None, Vec::new()),
         };
+        let endpoint_kind = target.endpoint_kind();
         Self {
             server,
             sentinels,
             locator: target.locator(),
             set_up,
             given,
+            endpoint_kind,
         }
     }
 
     /// The kind of set-up.
     pub fn set_up(&self) -> &SetUp {
         &self.set_up
+    }
+
+    /// What answers at the address of the URL, by its configuration.
+    pub fn endpoint_kind(&self) -> EndpointKind {
+        self.endpoint_kind
     }
 
     /// The sentinels, servers or nodes that the URL names; none for a single server.
@@ -103,7 +112,10 @@ impl Probe {
             }
             return Err(failed);
         }
-        open(Connector::new(self.server.clone(), 1).to(Arc::new(self.locator.clone()))).await
+        let connector = Connector::new(self.server.clone(), 1)
+            .to(Arc::new(self.locator.clone()))
+            .within_scope(EndpointScope::new(self.endpoint_kind));
+        open(connector).await
     }
 
     /// Connects to the server at `address`, in any role.
@@ -166,6 +178,12 @@ impl ProbedNode {
             Endpoint::Tcp((host, _)) => Some(host),
             Endpoint::Unix(_) => None,
         }
+    }
+
+    /// Whether names share calls on this connection. `false` only for the master or the server of the URL.
+    pub fn shares_calls(&self) -> bool {
+        let scope = self.conn.scope.as_ref();
+        scope.is_none_or(|scope| scope.now() == BatchScope::AllNames)
     }
 
     /// Sends a command and returns its answer, which may be an error frame.

@@ -8,6 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     Answered, BoxFuture, CallError, EventSender, Events, HashSlot, Redis, Tasks,
+    batch_scope::{BatchScope, EndpointScope},
     conn::Conn,
     connector::Connector,
     durable::{Durable, Durables, Wait},
@@ -32,6 +33,7 @@ pub(crate) struct SingleServer {
     conns: Arc<ScriptConns>,
     wants: Wants,
     rights: Rights,
+    scope: Arc<EndpointScope>,
 }
 
 /// The connections for scripts.
@@ -57,9 +59,12 @@ impl SingleServer {
     }
 
     async fn connect_all(mut target: Target, wait: Wait) -> Result<(Self, Events), Error> {
+        let scope = EndpointScope::new(target.endpoint_kind());
         let locator = target.locator();
         let rights = Rights::of(&target.server);
-        let connector = Connector::new(target.server.clone(), 1).to(Arc::new(locator.clone()));
+        let connector = Connector::new(target.server.clone(), 1)
+            .to(Arc::new(locator.clone()))
+            .within_scope(scope.clone());
         let listener = Connector::new(target.server, MESSAGES).to(Arc::new(locator.clone()));
         let (first, first_listening) = match target.lazy {
             true => (None, None),
@@ -69,7 +74,9 @@ impl SingleServer {
             ),
         };
 
-        first.iter().try_for_each(Conn::check_role)?;
+        first
+            .iter()
+            .try_for_each(|conn: &Conn| conn.check_role(scope.kind()))?;
         let (events, receiver) = events::channel();
         let (wants, wanted) = Wants::new();
         let (closed, tasks) = (CancellationToken::new(), Tasks::here());
@@ -102,6 +109,7 @@ impl SingleServer {
             conns,
             wants,
             rights,
+            scope,
         };
         Ok((server, receiver))
     }
@@ -174,8 +182,21 @@ impl ScriptConns {
 }
 
 impl Redis for SingleServer {
-    fn slot(&self, _key: &[u8]) -> HashSlot {
-        0
+    fn slot(&self, key: &[u8]) -> HashSlot {
+        self.scope.slot(key)
+    }
+
+    fn counts_listeners(&self) -> bool {
+        // Behind a proxy, other servers may have listeners too.
+        self.scope.now() == BatchScope::AllNames
+    }
+
+    fn queues_by_slot(&self) -> bool {
+        self.scope.now() != BatchScope::AllNames
+    }
+
+    fn refused_together(&self, operations: &[Operation]) {
+        self.scope.refused_together(operations);
     }
 
     fn call(

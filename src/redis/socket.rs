@@ -27,8 +27,7 @@ use super::{
         Answer, ConnectOptions, Connection, Opened, Pushed, ServerConfig, SocketOptions, Transport,
     },
     driver::{self, Driver, Received, Request},
-    endpoint::Endpoint,
-    endpoint::Socket,
+    endpoint::{Endpoint, OwnEnd, Socket},
     fred::Provider,
     handshake::{Handshake, Version},
     log_in::{Failed, Greeted, shake_hands},
@@ -69,20 +68,26 @@ impl Sockets {
         }))
     }
 
-    async fn dial(&self, endpoint: &Endpoint) -> Result<Box<dyn Socket>, ConnectError> {
+    async fn dial(&self, endpoint: &Endpoint) -> Result<(Box<dyn Socket>, OwnEnd), ConnectError> {
         let (host, port) = match endpoint {
             Endpoint::Unix(path) => {
                 let socket = UnixStream::connect(path).await;
-                return Ok(Box::new(socket.map_err(|error| network(&error))?));
+                let socket = socket.map_err(|error| network(&error))?;
+                return Ok((Box::new(socket), OwnEnd::Unix(path.clone())));
             }
             Endpoint::Tcp((host, port)) => (host, *port),
         };
         let socket = TcpStream::connect((host.as_str(), port)).await;
         let socket = socket.map_err(|error| network(&error))?;
         socket.set_nodelay(true).map_err(|error| network(&error))?;
+        let ends = socket.local_addr().and_then(|own| {
+            let peer = socket.peer_addr()?;
+            Ok(OwnEnd::Tcp { own, peer })
+        });
+        let own_end = ends.map_err(|error| network(&error))?;
         match &self.tls {
-            Some(tls) => tls.secure(host, port, socket).await,
-            None => Ok(Box::new(socket)),
+            Some(tls) => Ok((tls.secure(host, port, socket).await?, own_end)),
+            None => Ok((Box::new(socket), own_end)),
         }
     }
 
@@ -124,7 +129,7 @@ impl Sockets {
         server: &ServerConfig,
         options: ConnectOptions,
     ) -> Result<Opened, Failed> {
-        let socket = self.dial(&server.endpoint).await?;
+        let (socket, own_end) = self.dial(&server.endpoint).await?;
         let (open, mut task) = Open::start(socket, server, options, handshake.version());
         let Greeted { greeting, info } = tokio::select! {
             biased;
@@ -137,6 +142,7 @@ impl Sockets {
             info,
             greeting,
             handshake,
+            own_end,
         })
     }
 }

@@ -17,7 +17,7 @@ use crate::redis::{
     BoxFuture, CallError, Events, Servers,
     connect_error::ConnectError,
     connection::{Answer, ConnectOptions, Frame, Opened, ServerConfig, Transport},
-    endpoint::Endpoint,
+    endpoint::{Endpoint, OwnEnd},
     events::{self, MESSAGES},
     handshake::Handshake,
     url,
@@ -74,6 +74,7 @@ impl Transport for FakeServer {
             info: Frame::Text("sub=0".into()),
             greeting: Frame::Null,
             handshake: Handshake::Hello,
+            own_end: OwnEnd::InProcess,
         };
         Box::pin(async move { Ok(opened) })
     }

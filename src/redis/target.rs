@@ -10,7 +10,10 @@ use super::{
     locator::{Locator, Nodes, Question},
     tls::{Tls, TlsSettings},
 };
-use crate::{error::Error, protocol::Protocol, tls_verification::TlsVerification};
+use crate::{
+    endpoint_kind::EndpointKind, error::Error, protocol::Protocol,
+    tls_verification::TlsVerification,
+};
 
 /// A user's name, which may be empty, and password.
 pub(crate) type Credentials = (String, String);
@@ -24,6 +27,8 @@ pub(crate) struct Target {
     /// Nodes of the cluster, if it is one.
     pub(super) seeds: Option<Vec<Address>>,
     pub(super) map: Option<AddressMap>,
+    /// What answers at the address of `server`.
+    endpoint_kind: EndpointKind,
     /// Whether the client connects in the background.
     pub(crate) lazy: bool,
     /// The client's id, if it is not random.
@@ -51,6 +56,7 @@ impl Target {
             asked: None,
             seeds: None,
             map: None,
+            endpoint_kind: EndpointKind::Auto,
             lazy: false,
             client_id: None,
         }
@@ -114,6 +120,37 @@ impl Target {
     fn servers(&mut self) -> impl Iterator<Item = &mut ServerConfig> {
         let asked = self.asked.as_mut().map(|asked| &mut asked.server);
         std::iter::once(&mut self.server).chain(asked)
+    }
+
+    /// What answers at the address of the server. Sentinels name one server.
+    pub(super) fn endpoint_kind(&self) -> EndpointKind {
+        match &self.asked {
+            Some(asked) if asked.question != Question::AreYou => EndpointKind::Server,
+            _ => self.endpoint_kind,
+        }
+    }
+
+    pub(crate) fn set_endpoint_kind(&mut self, kind: EndpointKind) -> Result<(), Error> {
+        let refused = match (&self.asked, &self.seeds, kind) {
+            (.., EndpointKind::Auto) | (None, None, _) => None,
+            (_, Some(_), _) => Some(
+                "of a cluster, whose nodes the client finds itself: for one end point in front of it, use redis://",
+            ),
+            (Some(asked), ..) if asked.question != Question::AreYou => {
+                Some("with sentinels, which name one server: remove it")
+            }
+            (Some(_), _, EndpointKind::Proxy) => {
+                Some("`proxy` with several servers: for one end point, use redis://")
+            }
+            (Some(_), ..) => None,
+        };
+        if let Some(refused) = refused {
+            return Err(Error::config(format!(
+                "`endpoint_kind` (?endpoint=) is set {refused}"
+            )));
+        }
+        self.endpoint_kind = kind;
+        Ok(())
     }
 
     /// Names the connections at the server.

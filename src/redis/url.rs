@@ -13,7 +13,7 @@ use super::{
     socket::Sockets,
     target::Target,
 };
-use crate::error::Error;
+use crate::{endpoint_kind::EndpointKind, error::Error};
 use parts::{
     Given, addresses, allow_only, database, decoded, ends_in_its_password, has_empty_password,
     host, parameter, path,
@@ -76,7 +76,7 @@ pub(super) fn parse(text: &str) -> Result<Target, Error> {
         has_empty_password: has_empty_password(text),
         url,
     };
-    match url.scheme() {
+    let mut target = match url.scheme() {
         "redis" | "valkey" => single(url, Sockets::plain()),
         "rediss" | "valkeys" => single(url, Sockets::encrypted()?),
         "unix" | "redis+unix" | "valkey+unix" => unix(url),
@@ -90,7 +90,14 @@ pub(super) fn parse(text: &str) -> Result<Target, Error> {
             "the URL has the scheme {other:?}: use redis, rediss, valkey, valkeys, unix, redis-sentinel, \
              redis-replicated or redis-cluster"
         ))),
+    }?;
+    if let Some(kind) = parameter(url, "endpoint")? {
+        let kind = EndpointKind::of_name(&kind).ok_or_else(|| {
+            Error::config("the URL's endpoint is unknown: write endpoint=auto, endpoint=server or endpoint=proxy")
+        })?;
+        target.set_endpoint_kind(kind)?;
     }
+    Ok(target)
 }
 
 /// The target of a URL with these nodes and this path.
@@ -140,7 +147,7 @@ pub(super) fn of_nodes<'a>(
 const SENTINEL_PORT: u16 = 26379;
 const SERVER_PORT: u16 = 6379;
 /// The parameters of every URL.
-const GENERAL: &[&str] = &["protocol"];
+const GENERAL: &[&str] = &["protocol", "endpoint"];
 
 /// `scheme://[user:password@]host[:port][/database]`
 fn single(url: &Given, transport: Arc<dyn Transport>) -> Result<Target, Error> {

@@ -32,7 +32,7 @@ use crate::redis::{
     BoxFuture, Servers,
     connect_error::{ConnectError, ConnectErrorKind},
     connection::{ConnectOptions, Frame, Opened, ServerConfig, Transport},
-    endpoint::{Address, Endpoint},
+    endpoint::{Address, Endpoint, OwnEnd},
 };
 use event_loop::Next;
 
@@ -149,6 +149,7 @@ impl Network {
             info,
             greeting: Frame::Null,
             handshake: options.handshake(),
+            own_end: OwnEnd::InProcess,
         })
     }
 

@@ -10,6 +10,7 @@ mod contract;
 mod dropped_guards;
 mod durability;
 mod election;
+mod end_points;
 mod eviction;
 mod extending;
 mod fair_lock;

@@ -81,6 +81,10 @@ impl Findings {
         self.push(Level::Note, about, says, None);
     }
 
+    pub fn advise(&mut self, about: &'static str, says: impl Into<String>, to_do: &str) {
+        self.push(Level::Note, about, says, Some(to_do.to_owned()));
+    }
+
     pub fn warn(&mut self, about: &'static str, says: impl Into<String>, to_do: &str) {
         self.push(Level::Warning, about, says, Some(to_do.to_owned()));
     }

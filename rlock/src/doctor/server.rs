@@ -5,7 +5,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use redisson_lock::probe::{Probe, ProbedNode, SetUp};
+use redisson_lock::{
+    EndpointKind,
+    probe::{Probe, ProbedNode, SetUp},
+};
 
 use super::Findings;
 use crate::{
@@ -46,6 +49,7 @@ pub async fn look(
     clocks: &mut Clocks,
 ) -> Result<(), Failure> {
     let address = asked.address();
+    end_point(probe, asked, findings);
     let answer = asked.ask("INFO", &[] as &[&str]).await?;
     if error(&answer).is_some_and(|message| message.starts_with("NOPERM")) {
         findings.note(
@@ -79,6 +83,22 @@ pub async fn look(
         }
     }
     Ok(())
+}
+
+/// Checks whether names share calls.
+fn end_point(probe: &Probe, asked: &ProbedNode, findings: &mut Findings) {
+    if asked.shares_calls() || probe.endpoint_kind() == EndpointKind::Proxy {
+        return;
+    }
+    findings.advise(
+        "end point",
+        format!(
+            "{} does not see this client's address, so it may be a proxy in front of several servers: each name travels alone, \
+             which is safe and slower",
+            asked.address()
+        ),
+        "Add ?endpoint=server to the URL if one server answers there, behind a NAT or a tunnel; ?endpoint=proxy behind a proxy.",
+    );
 }
 
 /// Checks the version. Returns whether the other checks are possible.
@@ -121,11 +141,12 @@ fn version(address: &str, info: &Info, findings: &mut Findings) -> bool {
 
 fn role(probe: &Probe, address: &str, info: &Info, findings: &mut Findings) {
     let is_cluster = whole(info, "cluster_enabled") == 1;
-    if *probe.set_up() != SetUp::Cluster && is_cluster {
+    let is_hidden = probe.endpoint_kind() == EndpointKind::Proxy;
+    if *probe.set_up() != SetUp::Cluster && is_cluster && !is_hidden {
         findings.problem(
             "role",
             format!("{address} is a node of a cluster, and the URL names one server"),
-            "Use redis-cluster://.",
+            "Use redis-cluster://, or ?endpoint=proxy if this end point leads to all nodes.",
         );
     } else if info.get("role").is_some_and(|role| role == "slave") {
         let master = format!(

@@ -1,7 +1,7 @@
 //! `doctor`: what is wrong with a server is found, and what is right is not called wrong.
 
 use serde_json::Value;
-use testbed::{Clustered, Replicated, Server, Watched};
+use testbed::{Clustered, Proxy, Replicated, Server, Watched};
 
 use crate::{code, done_at, objects, text};
 
@@ -24,6 +24,22 @@ fn levels(findings: &[Value], level: &str) -> usize {
         .iter()
         .filter(|found| found["level"] == level)
         .count()
+}
+
+#[tokio::test]
+async fn a_server_that_may_be_a_proxy_is_reported() {
+    let server = Server::start_with(&["--appendonly", "yes"]).await;
+    let tunnel = Proxy::start(server.port()).await;
+    let url = format!("redis://127.0.0.1:{}", tunnel.port());
+    let (code, findings) = examined(&url, &[]).await;
+    assert_eq!(code, Some(0), "{findings:#?}");
+    let found = bad(&findings, "end point");
+    let to_do = found[0]["to_do"].as_str().unwrap();
+    assert!(to_do.contains("?endpoint=server"), "{to_do}");
+    for vouched in [tunnel.url(), format!("{url}?endpoint=proxy"), server.url()] {
+        let (_, findings) = examined(&vouched, &[]).await;
+        assert_eq!(bad(&findings, "end point").len(), 0, "{vouched}");
+    }
 }
 
 #[tokio::test]

@@ -1,7 +1,7 @@
 //! An open connection for scripts: its calls, and its end.
 
 use std::{
-    future::poll_fn,
+    future::{poll_fn, ready},
     pin::pin,
     sync::{
         Arc, Mutex,
@@ -12,12 +12,14 @@ use std::{
 };
 
 use bytes::Bytes;
+use futures_util::future::Either;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::traffic::{CHECK_EVERY, InFlight, Traffic};
 use crate::{
     redis::{
+        batch_scope::{ConnScope, NOT_SENT},
         client_info::{ConnIdentity, Identity},
         conn::{Conn, Router},
         connection::{Connection, Frame},
@@ -36,6 +38,7 @@ pub(in crate::redis) struct LiveConn {
     /// The identity of the connection. Requested again until the server tells it, because it is needed when the connection
     /// breaks.
     identity: Mutex<ConnIdentity>,
+    scope: Option<ConnScope>,
     /// How long a `PING` may stay unanswered.
     ping_wait: Duration,
     /// The number of answered calls of scripts.
@@ -57,10 +60,15 @@ impl LiveConn {
         connection: Arc<dyn Connection>,
         identity: ConnIdentity,
         ping_wait: Duration,
+        scope: Option<ConnScope>,
     ) -> Self {
+        if let Some(scope) = &scope {
+            scope.becomes_current();
+        }
         Self {
             connection,
             identity: Mutex::new(identity),
+            scope,
             ping_wait,
             answers: AtomicU32::new(0),
             packs: AtomicBool::new(true),
@@ -109,6 +117,15 @@ impl LiveConn {
         lock(&self.identity).clone()
     }
 
+    /// Records the server's description of the connection, which a busy server gives late.
+    fn is_described(&self, info: &Frame) {
+        *lock(&self.identity) = ConnIdentity::read(info);
+        if let (Some(scope), Some(info)) = (&self.scope, frame::text(info)) {
+            scope.judge(&info);
+            scope.becomes_current();
+        }
+    }
+
     /// Runs `operations` of `script` in one call. An error says why there is no answer.
     pub(in crate::redis) async fn run(
         &self,
@@ -154,7 +171,8 @@ impl LiveConn {
         answer
     }
 
-    /// `EVALSHA` or `EVAL`, once.
+    /// `EVALSHA` or `EVAL`, once. A call that exceeds the scope of this connection is not sent, and its answer is
+    /// [`NOT_SENT`].
     pub(in crate::redis) fn eval(
         &self,
         name: &'static str,
@@ -162,8 +180,12 @@ impl LiveConn {
         script: &Script,
         operations: &[Operation],
     ) -> impl Future<Output = Result<Frame, Arc<str>>> + use<'_> {
+        let is_within = |scope: &ConnScope| scope.now().allows(operations);
+        if operations.len() > 1 && !self.scope.as_ref().is_none_or(is_within) {
+            return Either::Right(ready(Ok(Frame::Error(NOT_SENT.to_owned()))));
+        }
         let packs = self.packs.load(Ordering::Relaxed);
-        self.send(name, arguments(text, script, operations, packs))
+        Either::Left(self.send(name, arguments(text, script, operations, packs)))
     }
 
     /// Sends one command. An error says why there is no answer.
@@ -221,8 +243,9 @@ impl LiveConn {
                 _ = checks.tick() => {}
             }
             if self.identity() == ConnIdentity::NotNow {
-                match router.run(Conn::identify(&*self.connection)).await {
-                    Ok(asked) => *lock(&self.identity) = asked,
+                match router.run(Conn::describe(&*self.connection)).await {
+                    Ok(Some(info)) => self.is_described(&info),
+                    Ok(None) => {}
                     Err(reason) => return reason,
                 }
             }

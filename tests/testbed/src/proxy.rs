@@ -67,9 +67,9 @@ impl Proxy {
         self.port
     }
 
-    /// `redis://127.0.0.1:port`.
+    /// `redis://127.0.0.1:port?endpoint=server`: names share calls, although the server sees another address than the client's.
     pub fn url(&self) -> String {
-        format!("redis://127.0.0.1:{}", self.port)
+        format!("redis://127.0.0.1:{}?endpoint=server", self.port)
     }
 
     /// Leads new connections to another server, like a host name with a new address. Open connections stay.

@@ -9,6 +9,7 @@ const LAYERS: [&[&str]; 6] = [
     &[
         "back_off",
         "durability",
+        "endpoint_kind",
         "error",
         "hash",
         "held_lock",
