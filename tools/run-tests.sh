@@ -37,6 +37,15 @@ line=$(grep "^$program " "$programs") || { echo "run-tests: no program $program:
 read -r _ path folder <<<"$line"
 cd "$folder"
 
+# Clusters have several databases from Valkey 9 on.
+if [ "$program" = it ]; then
+    version=$("${REDIS_SERVER:-redis-server}" --version 2>&1) || true
+    if ! [[ $version =~ ^"Valkey server v="([0-9]+) ]] || [ "${BASH_REMATCH[1]}" -lt 9 ]; then
+        set -- "$@" --skip cluster_databases::
+        note="${note:+$note; }cluster_databases needs Valkey 9: make servers runs it"
+    fi
+fi
+
 names() { "$path" "$@" --list --format terse | sed -n 's/: test$//p' | sort; }
 
 all=$(names)

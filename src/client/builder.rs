@@ -45,7 +45,7 @@ impl LockClient {
     /// | `rediss://..`, `valkeys://..` | over TLS, with the feature `rustls` |
     /// | `redis-sentinel://[user:password@]host[:port]/service[/database][?node=host:port..]` | the master that sentinels name; `&sentinelUsername=`, `&sentinelPassword=` for the sentinels themselves |
     /// | `redis-replicated://[user:password@]host[:port][/database][?node=host:port..]` | whichever of the servers is a master |
-    /// | `redis-cluster://[user:password@]host[:port][?node=host:port..]` | a cluster |
+    /// | `redis-cluster://[user:password@]host[:port][/database][?node=host:port..]` | a cluster; a database other than 0 needs Valkey 9 with `cluster-databases` |
     /// | `rediss-sentinel://..`, `rediss-replicated://..`, `rediss-cluster://..` | the same over TLS |
     /// | `unix://[user:password@localhost]/path/to/socket[?db=database]` | over a unix socket |
     /// | `redis://..?endpoint=proxy`, `?endpoint=server` | see [`EndpointKind`](crate::EndpointKind) |

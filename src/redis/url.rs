@@ -203,15 +203,11 @@ fn replicated(url: &Given, transport: Arc<dyn Transport>) -> Result<Target, Erro
     Ok(Target::replicated(server, addresses(url, SERVER_PORT)?))
 }
 
-/// `scheme://[user:password@]host[:port][?node=host:port..]`
+/// `scheme://[user:password@]host[:port][/database][?node=host:port..]`
 fn cluster(url: &Given, transport: Arc<dyn Transport>) -> Result<Target, Error> {
     allow_only(url, &[&["node"], GENERAL].concat())?;
-    if !matches!(database(&mut path(url))?, None | Some(0)) {
-        return Err(Error::config(
-            "the path of the URL selects a database, and a cluster has only database 0: remove the path",
-        ));
-    }
-    let server = server(url, transport, Endpoint::unknown(), None)?;
+    let database = database(&mut path(url))?;
+    let server = server(url, transport, Endpoint::unknown(), database)?;
     Ok(Target::cluster(server, addresses(url, SERVER_PORT)?))
 }
 

@@ -82,7 +82,8 @@ fn bad_urls_say_what_to_do_and_keep_the_password() {
         ("redis://:s3cret@host/three", "database"),
         ("unix://", "socket"),
         ("unix:///run/redis.sock?db=x", "db"),
-        ("redis-cluster://:s3cret@host/3", "database 0"),
+        ("redis-cluster://:s3cret@host/three", "database"),
+        ("redis-cluster://:s3cret@host/3/4", "database"),
         ("redis-cluster://:s3cret@host?node=", "node"),
         (
             "redis-cluster://:s3cret@host?nodes=other",
@@ -340,6 +341,33 @@ fn credentials_are_as_they_are_written() {
         let url = format!("redis-sentinel://host/m?sentinelPassword={escaped}");
         let asked = parse(&url).unwrap().asked.unwrap();
         assert_eq!(asked.server.password.as_deref(), Some(secret));
+    }
+}
+
+#[test]
+fn a_cluster_has_databases() {
+    for (url, database) in [
+        ("redis-cluster://host/3", Some(3)),
+        ("redis-cluster://:pw@host/15?node=two", Some(15)),
+        ("redis-cluster://host/?node=two", None),
+        ("redis-cluster://host", None),
+    ] {
+        let target = parse(url).expect(url);
+        assert_eq!(target.server.database, database, "{url}");
+        assert!(target.seeds.is_some(), "{url}");
+    }
+}
+
+#[test]
+fn database_0_needs_no_select() {
+    for url in [
+        "redis://host/0",
+        "redis-cluster://host/0?node=two",
+        "redis-sentinel://host/mymaster/0",
+        "redis-replicated://host/00",
+        "unix:///run/redis.sock?db=0",
+    ] {
+        assert_eq!(parse(url).expect(url).server.database, None, "{url}");
     }
 }
 

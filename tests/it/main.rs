@@ -5,6 +5,7 @@ mod bad_input;
 mod blocking;
 mod client_id;
 mod cluster;
+mod cluster_databases;
 mod connecting;
 mod contract;
 mod dropped_guards;

@@ -77,7 +77,9 @@ impl Admitted {
     /// all rights.
     pub async fn to(servers: &[Server], kinds: &[&str], set_up: &[&str]) -> Self {
         let user = kinds.join(".");
-        let mut rights = all_rights(&[kinds, set_up, &["holders"]].concat());
+        let of_database = servers[0].database().map(|_| "another database");
+        let parts = [kinds, set_up, &["holders"], of_database.as_slice()].concat();
+        let mut rights = all_rights(&parts);
         if is_before_redis_7(&servers[0]).await {
             let all = ["on", ">secret", "~*", "+@all"];
             rights = all.map(str::to_owned).to_vec();

@@ -72,10 +72,7 @@ impl Kind {
                 let service = section.required("masterName")?;
                 Target::several("sentinel", &[&service, &database], &addresses)
             }
-            Kind::Cluster if database != "0" => {
-                return Err(section.error("database", "a cluster has only database 0"));
-            }
-            Kind::Cluster => Target::several("cluster", &[], &addresses),
+            Kind::Cluster => Target::several("cluster", &[&database], &addresses),
             Kind::Replicated => Target::several("replicated", &[&database], &addresses),
         };
         Ok((found.map_err(|error| section.error(key, error))?, is_tls))

@@ -120,6 +120,8 @@ fn every_section_says_where_to_connect() {
     for part in ["AreYou", "7000", "7001", "database Some(2)"] {
         assert!(replicated.contains(part), "{replicated}");
     }
+    let cluster = "clusterServersConfig: { nodeAddresses: ['redis://a:1'], database: 3 }";
+    assert!(of(cluster).contains("database Some(3)"), "{}", of(cluster));
     let master = of(written!("master-slave"));
     assert!(
         master.contains("7000") && !master.contains("7001"),
@@ -509,7 +511,7 @@ async fn a_client_of_a_file_logs_the_settings_without_effect() {
 fn logins_are_those_of_redisson() {
     let shown =
         |settings: &str| shown(&read(&format!("singleServerConfig: {{ {settings} }}")).unwrap());
-    let server = "Target(Tcp((\"a\", 1)), database Some(0))";
+    let server = "Target(Tcp((\"a\", 1)), database None)";
     for (settings, login) in [
         ("address: 'redis://a:1', username: app", " as None"),
         ("address: 'redis://a:1', username: ''", " as None"),
@@ -589,7 +591,7 @@ fn errors_name_the_bad_setting_and_show_no_secret() {
             "masterName",
         ),
         (
-            "clusterServersConfig: { nodeAddresses: ['redis://a:1'], database: 1 }",
+            "clusterServersConfig: { nodeAddresses: ['redis://a:1'], database: -1 }",
             "database",
         ),
         (

@@ -48,7 +48,8 @@ pub(super) fn path(url: &Url) -> impl Iterator<Item = &str> {
     url.path_segments().into_iter().flatten()
 }
 
-/// The database number of the rest of a path; `None` for an empty rest.
+/// The database number of the rest of a path; `None` for an empty rest, and for 0: a new connection uses database 0 without `SELECT`,
+/// for which a user may lack the right, and which some proxies do not know.
 pub(super) fn database<'a>(path: &mut impl Iterator<Item = &'a str>) -> Result<Option<u32>, Error> {
     let number = match path.next().unwrap_or_default() {
         "" => None,
@@ -58,7 +59,7 @@ pub(super) fn database<'a>(path: &mut impl Iterator<Item = &'a str>) -> Result<O
         _ => return Err(bad_database()),
     };
     match path.all(str::is_empty) {
-        true => Ok(number),
+        true => Ok(number.filter(|number| *number != 0)),
         false => Err(bad_database()),
     }
 }

@@ -36,7 +36,7 @@ async fn urls_that_cannot_be_read() {
         ("unix://", "socket"),
         ("unix://:s3cret@localhost/", "socket"),
         ("unix:///run/redis.sock?db=s3cret", "db"),
-        ("redis-cluster://:s3cret@host/3", "database 0"),
+        ("redis-cluster://:s3cret@host/three", "database"),
         ("redis-cluster://:s3cret@host?node=", "node"),
         ("redis-replicated://:s3cret@host/three", "database"),
         ("redis-sentinel://:s3cret@host", "service"),

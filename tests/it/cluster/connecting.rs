@@ -149,3 +149,18 @@ async fn through_a_map_of_addresses() {
         eventually("no connection bypasses the proxies", GENEROUS, none).await;
     }
 }
+
+/// Valkey 9 names the number that is out of range; other servers have no other database.
+#[tokio::test]
+async fn a_server_that_refuses_the_database_is_quoted() {
+    let cluster = Clustered::masters(1).await;
+    let url = cluster.url().replacen("/?", "/3?", 1);
+    let error = LockClient::connect(&url).await.expect_err("no database 3");
+    let text = error.to_string();
+    let quoted = [
+        "SELECT is not allowed in cluster mode",
+        "DB index is out of range",
+    ];
+    assert!(quoted.iter().any(|words| text.contains(words)), "{text}");
+    assert!(!matches!(error, Error::Unavailable { .. }), "{error:?}");
+}

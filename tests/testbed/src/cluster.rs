@@ -70,9 +70,15 @@ impl Clustered {
         Self::start_with(number, false, &[]).await
     }
 
-    /// This many masters, with or without replicas, and further options for each server.
+    /// This many masters, with or without replicas, and further options for each server. The environment variable `CLUSTER_DATABASES`
+    /// gives each cluster that many databases (Valkey 9), of which the tests use the last.
     pub async fn start_with(masters: usize, replicas: bool, options: &[&str]) -> Self {
-        let options = [&OPTIONS[..], options].concat();
+        let databases = std::env::var("CLUSTER_DATABASES").ok();
+        let databases = databases
+            .as_deref()
+            .map(|number| ["--cluster-databases", number]);
+        let databases = databases.as_ref().map_or(&[][..], |option| option);
+        let options = [&OPTIONS[..], databases, options].concat();
         let mut servers = Vec::new();
         for _ in 0..masters * if replicas { 2 } else { 1 } {
             servers.push(Server::start_with(&options).await);
@@ -124,7 +130,12 @@ impl Clustered {
 
     /// `redis-cluster://..` with all of them.
     pub fn url(&self) -> String {
-        set_ups::url("redis-cluster", "", &self.servers)
+        let database = self.servers[0].database().map(|number| number.to_string());
+        set_ups::url(
+            "redis-cluster",
+            &database.unwrap_or_default(),
+            &self.servers,
+        )
     }
 
     /// The server that listens on `port`.
@@ -243,7 +254,16 @@ impl Clustered {
     /// Moves some of the slot's keys, like an unfinished migration.
     pub async fn move_some(&self, Move { from, to, .. }: Move, keys: &[String]) {
         let port = self.servers[to].port().to_string();
-        let migrate = ["MIGRATE", "127.0.0.1", &port, "", "0", "10000", "KEYS"];
+        let database = self.servers[to].database().unwrap_or(0).to_string();
+        let migrate = [
+            "MIGRATE",
+            "127.0.0.1",
+            &port,
+            "",
+            &database,
+            "10000",
+            "KEYS",
+        ];
         let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
         // It answers NOKEY for those that have gone meanwhile.
         let words = [&migrate[..], &keys].concat();
@@ -289,6 +309,24 @@ impl Clustered {
         let migration = self.begin_move(slot, to).await;
         self.move_keys(migration).await;
         self.end_move(migration).await;
+    }
+
+    /// Moves `slots` to `to` by one command of their owner, and waits until all nodes know it (Valkey 9).
+    pub async fn move_atomically(&self, slots: RangeInclusive<u16>, to: usize) {
+        let from = self.owner_of(*slots.start()).await;
+        self.knows_all_epochs(to).await;
+        let (target, range) = (self.id(to).await, [slots.start(), slots.end()]);
+        let [first, last] = range.map(u16::to_string);
+        let range = ["SLOTSRANGE", &first, &last, "NODE", &target];
+        let migrate = [&["CLUSTER", "MIGRATESLOTS"], &range[..]].concat();
+        self.servers[from].command::<()>(&migrate).await;
+        let port = self.servers[to].port();
+        self.all("all know that the slots have moved", async |node| {
+            let seen = self.seen_by(node).await;
+            seen.iter()
+                .any(|seen| seen.port == port && slots.clone().all(|slot| seen.has(slot)))
+        })
+        .await;
     }
 
     async fn set_slot(&self, node: usize, slot: u16, state: &[&str]) {

@@ -84,9 +84,21 @@ impl Server {
         self.port
     }
 
-    /// `redis://127.0.0.1:port`, without credentials.
+    /// `redis://127.0.0.1:port`, without credentials. With several databases of a cluster, the last one is its path.
     pub fn url(&self) -> String {
-        format!("redis://127.0.0.1:{}", self.port)
+        let database = self.database().map(|number| format!("/{number}"));
+        format!(
+            "redis://127.0.0.1:{}{}",
+            self.port,
+            database.unwrap_or_default()
+        )
+    }
+
+    /// The last database of the option `--cluster-databases`. The test bed uses that one alone.
+    pub fn database(&self) -> Option<u32> {
+        let databases = last_value(&self.options, "--cluster-databases")?;
+        let databases: u32 = databases.parse().expect("it is a number of databases");
+        Some(databases - 1)
     }
 
     /// The process id of the server, or of the last one after [`kill`](Self::kill).
@@ -104,11 +116,15 @@ impl Server {
         fs::read_to_string(self.dir().join("redis.log")).unwrap_or_default()
     }
 
-    /// Opens a connection by the server's unix socket. It works without TLS, without a port and with `--requirepass`.
+    /// Opens a connection by the server's unix socket. It works without TLS, without a port and with `--requirepass`. With
+    /// several databases of a cluster, it uses the last one.
     pub async fn admin(&self) -> MultiplexedConnection {
         let mut settings = RedisConnectionInfo::default().set_skip_set_lib_name();
         if let Some(password) = last_value(&self.options, "--requirepass") {
             settings = settings.set_password(password);
+        }
+        if let Some(database) = self.database() {
+            settings = settings.set_db(database.into());
         }
         let address = ConnectionAddr::Unix(self.socket()).into_connection_info();
         let address = address

@@ -17,7 +17,7 @@ import org.redisson.config.SingleServerConfig;
  * <pre>
  * redis://[user:password@]host:port[/database]
  * redis-sentinel://host:port/master name[?node=host:port&amp;node=..]
- * redis-cluster://host:port[/?node=host:port&amp;node=..]
+ * redis-cluster://host:port[/database][?node=host:port&amp;node=..]
  * file:///path/of/redisson.yaml
  * </pre>
  */
@@ -74,6 +74,9 @@ final class Settings {
         if (shardedSubscriptionMode != null) {
             setShardedSubscriptionMode(servers, shardedSubscriptionMode);
         }
+        if (!path(uri).isEmpty()) {
+            setDatabase(servers, Integer.parseInt(path(uri)));
+        }
     }
 
     private static void several(BaseMasterSlaveServersConfig<?> servers, URI uri) {
@@ -99,6 +102,15 @@ final class Settings {
                     .invoke(servers, Enum.valueOf(type, mode));
         } catch (ReflectiveOperationException e) {
             throw new UnsupportedOperationException("this Redisson has no shardedSubscriptionMode", e);
+        }
+    }
+
+    /** By reflection, as above. */
+    private static void setDatabase(ClusterServersConfig servers, int database) {
+        try {
+            ClusterServersConfig.class.getMethod("setDatabase", int.class).invoke(servers, database);
+        } catch (ReflectiveOperationException e) {
+            throw new UnsupportedOperationException("this Redisson has no databases of clusters", e);
         }
     }
 
