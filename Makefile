@@ -9,8 +9,12 @@ REDISSON_BETWEEN := 3.37.0 3.44.0 3.52.0
 INTEROP ?=
 # VALKEY=skip leaves the run on Valkey out of `make test`: no Valkey is looked for, fetched or run.
 VALKEY ?=
-# The servers that `make servers` fetches and runs on, beside the machine's own redis-server.
-SERVERS ?= redis-6.0 redis-7.0 redis-8.0 valkey-8.1
+# The servers that `make servers` fetches and runs on, beside the machine's own redis-server, which is Redis 7.0 on Debian 12.
+SERVERS ?= redis-6.0 redis-6.2 redis-8.0 valkey-8.1 valkey-9.1 redict-7.3
+# What runs beside Java on each of them: the newest Redisson. `make servers-all` runs the older one too.
+BESIDE_JAVA_ON_SERVERS ?= redisson_4_7_0
+# What runs in a database of clusters other than 0, which Valkey 9 has (and Redisson 4.7.0).
+IN_A_DATABASE_OF_CLUSTERS := cluster_databases:: cluster::migration:: contract::reentrant:: contract::fair::
 # How often `make test-loaded` runs everything, and `make soak` the integration tests. For `make soak`, also how long each of their
 # histories lasts, and which of them: part of their names, such as `histories::fair`; all, if it is empty.
 ROUNDS ?= 10
@@ -19,7 +23,7 @@ HISTORY_SECONDS ?= 60
 FUZZ_SECONDS ?= 60
 ONLY ?=
 
-# UPDATE=1 has `make bench-check` write its figures instead of comparing with them.
+# UPDATE=1 has `make bench-check` write its figures instead of comparing with them, and `make test-all` its length into docs/testing.md.
 UPDATE ?=
 
 # How often `make topologies` and `make failovers` let masters die.
@@ -79,7 +83,7 @@ SUBMAKE := $(MAKE) --no-print-directory
 .NOTPARALLEL:
 .PHONY: help setup demo test test-loaded test-all lint lint-text lint-examples lint-rest unit it valkey interop \
 	without-features doc programs bench-peers \
-	output bench-compare bench-shares bench-check bench-gauges bench-permits soak peers interop-all servers topologies failovers \
+	output bench-compare bench-shares bench-check bench-gauges bench-permits soak peers interop-all servers servers-all topologies failovers \
 	package msrv minimal-versions api deny typos semver \
 	models simulate simulate-mutants differential run-small run-interop run-interop-all run-topologies run-failovers
 
@@ -161,9 +165,10 @@ test-loaded: ## `make test` ROUNDS times beside two busy loops, with the time of
 		echo "test-loaded: round $$round of $(ROUNDS) passed after $$(($$(date +%s) - start)) s"; \
 	done
 
-test-all: ## `make test` in full, on more servers, all versions of Redisson, topologies, failovers
+test-all: ## `make test` in full, on more servers, all versions of Redisson, topologies, failovers (UPDATE=1 notes its length)
 	@tools/setup.sh --need rust --need cc --need redis $(JAVA:%=--need %) --want valgrind || \
 		{ echo "make test-all: stopped, see above; if only Java is missing, INTEROP=skip leaves its tests out"; exit 1; }
+	@mkdir -p target && date +%s >target/test-all-started
 	@$(MAKE) --no-print-directory lint-text programs lint-rest doc peers
 	@$(MAKE) --no-print-directory run-small
 	tools/run-tests.sh sim "in memory"
@@ -176,8 +181,8 @@ test-all: ## `make test` in full, on more servers, all versions of Redisson, top
 	@echo
 	@tools/run-tests.sh --left-out
 	@$(if $(JAVA),,echo "left out: INTEROP=skip: every test against Java")
-	@echo "left out: Valkey 8.0 (make valkey), long runs and fuzzing (make soak), campaigns (make simulate, make simulate-mutants)"
-	@echo "make test-all: passed"
+	@echo "left out: Valkey 8.0 (make valkey), other servers beside the older Redisson and Debian's Redis 7.0 (make servers-all), long runs and fuzzing (make soak), campaigns (make simulate, make simulate-mutants)"
+	@tools/test-all-length.sh $(if $(UPDATE),--update)
 
 lint: lint-text ## Formatting, recipes of this file, references and links of pages, seeded bugs that apply, and clippy, warnings denied
 	$(CARGO) clippy $(PACKAGES) --all-targets -- -D warnings
@@ -238,19 +243,29 @@ it: programs ## Integration tests on a redis-server that they start (ONLY=part o
 valkey: programs ## Integration tests, but the long ones of faults, on Valkey 8 (fetched if need be)
 	server=$$(tools/get-valkey.sh) && REDIS_SERVER="$$server" tools/run-tests.sh it "on Valkey" --skip hazards::
 
-# On every server but redis-server the long tests of faults are left out: they are about the client. Redis 6.0 has
+# On every server but redis-server the long tests of faults are left out: they are about the client. Redis 6 has
 # neither the rights nor the commands that the other tests use; what the test bed cannot ask it for is left out.
-servers: programs $(JAVA:%=peers) ## Integration tests, but the long ones of faults, and Java, on Redis 6.0, 7.0, 8.0 and Valkey 8.1 (fetched)
+servers: programs $(JAVA:%=peers) ## Integration tests, but the long ones of faults, and Java, on other servers (fetched; SERVERS=redis-8.0 picks)
 	@for server in $(SERVERS); do \
 		program=$$(tools/get-server.sh $$server) || exit 1; \
 		case $$server in \
-		redis-6.0) set -- --note "Redis 6.0 lacks commands of the test bed" it "on $$server" contract:: hostile::handshakes::default_user --skip ::foreign:: ;; \
+		redis-6.*) set -- --note "Redis 6 lacks commands of the test bed" it "on $$server" contract:: hostile::handshakes::default_user --skip ::foreign:: ;; \
 		*) set -- --note "they concern the client" it "on $$server" --skip hazards:: --skip histories:: ;; \
 		esac; \
 		REDIS_SERVER="$$program" tools/run-tests.sh "$$@" || exit 1; \
 		$(if $(JAVA),REDIS_SERVER="$$program" tools/run-tests.sh --note "they run on redis-server" interop "beside Java on $$server" \
-			redisson_4_7_0 older_redisson --skip a_cluster_behind_a_nat || exit 1;) \
+			$(BESIDE_JAVA_ON_SERVERS) --skip a_cluster_behind_a_nat || exit 1;) \
+		case $$server in valkey-9.*) ;; *) continue ;; esac; \
+		export CLUSTER_DATABASES=4; \
+		TOPOLOGY=cluster REDIS_SERVER="$$program" tools/run-tests.sh --note "they run in database 0" it "in a database of clusters" \
+			$(IN_A_DATABASE_OF_CLUSTERS) || exit 1; \
+		$(if $(JAVA),REDIS_SERVER="$$program" tools/run-tests.sh --note "they run in database 0" \
+			interop "beside Java in a database of clusters" topologies::clusters:: || exit 1;) \
+		unset CLUSTER_DATABASES; \
 	done
+
+servers-all: ## `make servers`, on Redis 7.0 too, and beside the older Redisson too
+	@$(MAKE) --no-print-directory servers SERVERS="redis-7.0 $(SERVERS)" BESIDE_JAVA_ON_SERVERS="redisson_4_7_0 older_redisson"
 
 interop: peers programs ## Conformance tests with a running Java Redisson
 	@$(MAKE) --no-print-directory run-interop
