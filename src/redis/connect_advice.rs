@@ -65,6 +65,7 @@ pub(super) fn explain(
         ConnectErrorKind::NoAnswer => no_connection(format!(
             "no answer from {at} in time: check that the server works, and that no firewall is in the way{hint}"
         )),
+        #[cfg(feature = "rustls")]
         ConnectErrorKind::Other => no_connection(format!(
             "no TLS connection to {at}: check that the server listens there{hint}"
         )),

@@ -34,6 +34,7 @@ pub(crate) enum ConnectErrorKind {
     /// The server refused another command.
     Refused,
     /// TLS failed.
+    #[cfg(feature = "rustls")]
     Other,
 }
 
