@@ -113,7 +113,7 @@ impl Acknowledged {
         wanted: u32,
         words: &Arc<str>,
     ) -> Option<Self> {
-        let is_demanded = !matches!(durability, Durability::Local | Durability::Auto);
+        let is_demanded = wanted > 0 && !matches!(durability, Durability::Local | Durability::Auto);
         is_demanded.then(|| Self {
             by: 0,
             wanted,
