@@ -449,8 +449,8 @@ impl LockClient {
         self.engine.held()
     }
 
-    /// Returns whether the client has a connection to every server that it needs. Sends nothing: a server that has just stopped
-    /// answering still counts.
+    /// Returns whether the client has a connection to every server that it needs: to the server or master, or, on a cluster, to the
+    /// known owner of each slot. Sends nothing: a server that has just stopped answering, or gave up its slots, still counts.
     ///
     /// For a readiness probe. Calls wait for a connection by themselves, within their limits.
     ///
@@ -462,6 +462,9 @@ impl LockClient {
     }
 
     /// Sends `PING` to every server that the client needs. Returns how long the slowest took to answer.
+    ///
+    /// With one server, sentinels or a replicated set-up, it proves that the server of the scripts answers. On a cluster, it proves
+    /// that each slot has a node, and that each of these nodes answers and reports (`CLUSTER INFO`) that it serves all slots.
     ///
     /// For a health check that must notice a server that has just stopped answering; [`is_connected`](Self::is_connected) does not.
     /// Works also for a user without the right to `PING`.

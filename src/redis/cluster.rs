@@ -6,6 +6,7 @@
 mod any_node;
 mod asking_conn;
 mod calls;
+mod health;
 mod moving_slot;
 mod node_list;
 mod redirection;
@@ -15,17 +16,17 @@ mod shard_subscriptions;
 mod slot_map;
 mod topology;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use futures_util::future::try_join_all;
-use tokio::sync::mpsc;
+use futures_util::future::join_all;
+use tokio::{sync::mpsc, time::Instant};
 
 use super::{
     Answered, BoxFuture, CallError, EventSender, Events, HashSlot, Redis,
     connector::Connector,
     durable::Wait,
-    endpoint::Address,
+    endpoint::{Address, Endpoint},
     events::{self, MESSAGES},
     frame,
     fred::hash_slot,
@@ -60,6 +61,7 @@ impl Cluster {
     ) -> Result<(Self, Events), Error> {
         let (server, map) = (target.server, target.map);
         let rights = Rights::of(&server);
+        let began = Instant::now();
         let asking = timeout(CONNECT_WAIT, seeds::first_answer(&server, &seeds));
         let first = asking.await.unwrap_or_else(|_| {
             Err(Error::unavailable(format!(
@@ -72,7 +74,8 @@ impl Cluster {
             ShardedPubSub::Auto | ShardedPubSub::On => Publishing::Sharded,
         };
         let (events, receiver) = events::channel();
-        let topology = Topology::new(server, map, publishing, wait, &first.listed, events.clone());
+        let listed = &first.listed;
+        let topology = Topology::new(server, seeds, map, publishing, wait, listed, events.clone());
         let topology = Arc::new(topology);
         let (wants, wanted) = Wants::new();
         topology.tasks.spawn(topology.clone().watch());
@@ -82,16 +85,54 @@ impl Cluster {
             wants,
             rights,
         };
-        // The first calls then find a connection.
-        let _ = timeout(ANSWER_WAIT, cluster.all_ready()).await;
+        cluster
+            .formed(CONNECT_WAIT.saturating_sub(began.elapsed()))
+            .await?;
+        cluster.reached().await?;
         Ok((cluster, receiver))
     }
 
-    async fn all_ready(&self) {
+    /// Waits until each slot has a node: nodes may start together with the client.
+    async fn formed(&self, limit: Duration) -> Result<(), Error> {
+        let mut routes = self.topology.routes.subscribe();
+        let formed = async { drop(routes.wait_for(|routes| routes.map.is_whole()).await) };
+        let formed = timeout(limit, formed).await;
+        formed.map_err(|_| {
+            let lacking = self.topology.routes.borrow().map.without_owner();
+            Error::unavailable(format!(
+                "no known node of the cluster serves {lacking} of the 16384 slots: create the cluster, or repair it \
+                 (redis-cli --cluster create, or fix)"
+            ))
+        })
+    }
+
+    /// Waits for connections, so that the first calls find them. An error if no node is reachable.
+    async fn reached(&self) -> Result<(), Error> {
         let routes = self.topology.routes.borrow().clone();
-        for node in routes.nodes() {
-            let _ = node.script_conn.ready().await;
+        let connecting = routes.nodes().map(|node| node.script_conn.ready());
+        let _ = timeout(ANSWER_WAIT, join_all(connecting)).await;
+        // The map may have changed meanwhile.
+        let routes = self.topology.routes.borrow().clone();
+        let mut nodes = routes.nodes();
+        let Some(node) = nodes.next().filter(|node| !node.script_conn.is_up()) else {
+            return Ok(());
+        };
+        if nodes.any(|node| node.script_conn.is_up()) {
+            return Ok(());
         }
+        let at = Endpoint::Tcp(node.address.clone());
+        let tls = match self.topology.server().transport.is_encrypted() {
+            true => " and `tls-cluster yes`",
+            false => "",
+        };
+        Err(Error::unavailable_by(
+            format!(
+                "no node of the cluster can be reached at its announced address, such as {at}: have the nodes announce \
+                 reachable addresses (`cluster-announce-ip`, `cluster-announce-port`{tls}), or translate them by \
+                 `address_map`"
+            ),
+            node.script_conn.trouble(),
+        ))
     }
 }
 
@@ -186,10 +227,10 @@ impl Redis for Cluster {
     }
 
     fn ping(&self) -> BoxFuture<Result<(), CallError>> {
-        let routes = self.topology.routes.borrow().clone();
+        let topology = self.topology.clone();
         Box::pin(async move {
-            let pings = routes.nodes().map(|node| node.script_conn.ping());
-            try_join_all(pings).await.map(drop)
+            let pinged = topology.ping().await;
+            pinged.inspect_err(|_| topology.refresh_requests.notify_one())
         })
     }
 

@@ -1,7 +1,9 @@
 //! A cluster whose nodes hold the locks, move slots, die and come back.
 
+mod addresses;
 mod connecting;
 mod frozen;
+mod health;
 mod migration;
 mod upheaval;
 

@@ -34,6 +34,11 @@ pub(super) fn read(text: &str, asked: &Address) -> Option<Vec<Listed>> {
     (claimed <= SLOTS).then_some(listed)
 }
 
+/// Whether any node has slots: a node that was reset, or joins no cluster yet, knows of none.
+pub(super) fn have_slots(listed: &[Listed]) -> bool {
+    listed.iter().any(|node| !node.slots.is_empty())
+}
+
 impl Listed {
     fn claimed(&self) -> usize {
         self.slots.iter().map(ExactSizeIterator::len).sum()

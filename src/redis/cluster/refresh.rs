@@ -6,11 +6,14 @@ use futures_util::{StreamExt, stream::FuturesUnordered};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::{
-    node_list::Listed,
+    node_list::{Listed, have_slots},
     seeds::{ANSWER_WAIT, first_answer, read},
     topology::Topology,
 };
-use crate::redis::endpoint::{Address, Endpoint};
+use crate::{
+    hash::HashSet,
+    redis::endpoint::{Address, Endpoint},
+};
 
 /// How often the nodes are asked for the owners of the slots, without signs of a change.
 const REFRESH_EVERY: Duration = Duration::from_secs(5);
@@ -44,7 +47,8 @@ impl Topology {
         let _: Option<()> = self.closed.run_until_cancelled(watching).await;
     }
 
-    /// Asks some of the reachable nodes, or some of all known nodes if none is reachable.
+    /// Asks some of the reachable nodes. If none is reachable, asks the nodes of the URL, whose names may have new addresses, and
+    /// some of all known nodes.
     pub(super) async fn refresh(&self) {
         let routes = self.routes.borrow().clone();
         let mut up: Vec<_> = routes
@@ -65,7 +69,7 @@ impl Topology {
         let mut until = Instant::now() + ANSWER_WAIT;
         while let Ok(Some(answer)) = timeout_at(until, asked.next()).await {
             if let Some(listed) = answer {
-                heard = true;
+                heard |= have_slots(&listed);
                 self.hear(&listed);
                 // A silent node must not delay the next view.
                 until = until.min(Instant::now() + GRACE);
@@ -80,6 +84,9 @@ impl Topology {
             .map(|node| self.mapped(self.announced(&routes.map, node)))
             .collect();
         fastrand::shuffle(&mut addresses);
+        let mut addresses: Vec<_> = self.seeds.iter().cloned().chain(addresses).collect();
+        let mut seen = HashSet::default();
+        addresses.retain(|address| seen.insert(address.clone()));
         // Requests to them are no more frequent than attempts to connect may be.
         let servers = &self.server().servers;
         let has_turn = |address: &Address| servers.at(&Endpoint::Tcp(address.clone())).has_turn();

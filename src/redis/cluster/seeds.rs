@@ -31,7 +31,7 @@ pub(super) struct FirstAnswer {
     pub(super) has_shards: bool,
 }
 
-/// Asks all of `addresses` at once.
+/// Asks all of `addresses` at once. Prefers a node that knows the owners of slots.
 pub(super) async fn first_answer(
     server: &ServerConfig,
     addresses: &[Address],
@@ -41,15 +41,17 @@ pub(super) async fn first_answer(
         .map(|address| ask(server, address))
         .collect();
     let mut error = Error::unavailable("the URL names no node");
+    let mut without_slots = None;
     while let Some(answer) = answers.next().await {
         match answer {
-            Ok(answer) => return Ok(answer),
+            Ok(answer) if node_list::have_slots(&answer.listed) => return Ok(answer),
+            Ok(answer) => without_slots = Some(answer),
             // A configuration error tells the user more than a temporary one.
             Err(_) if matches!(error, Error::Config { .. }) => {}
             Err(new) => error = new,
         }
     }
-    Err(error)
+    without_slots.ok_or(error)
 }
 
 async fn ask(server: &ServerConfig, address: &Address) -> Result<FirstAnswer, Error> {

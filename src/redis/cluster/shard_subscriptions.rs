@@ -275,7 +275,15 @@ mod tests {
         let (events, _) = events::channel();
         let server = url::parse("redis://nowhere").unwrap().server;
         let sharded = Publishing::Sharded;
-        let topology = Topology::new(server, None, sharded, wait, &listed, events.clone());
+        let topology = Topology::new(
+            server,
+            Vec::new(),
+            None,
+            sharded,
+            wait,
+            &listed,
+            events.clone(),
+        );
         ShardSubscriptions::new(Arc::new(topology), events)
     }
 

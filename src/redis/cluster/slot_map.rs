@@ -76,6 +76,11 @@ impl SlotMap {
         self.owners.iter().all(Option::is_some)
     }
 
+    /// The number of slots without an owner.
+    pub(super) fn without_owner(&self) -> usize {
+        self.owners.iter().filter(|owner| owner.is_none()).count()
+    }
+
     /// The nodes that own slots.
     pub(super) fn owners(&self) -> Vec<NodeIndex> {
         let mut has = vec![false; self.nodes.len()];

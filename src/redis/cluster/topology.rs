@@ -48,6 +48,8 @@ pub(super) struct Node {
 /// The client's view of a cluster, which it keeps up to date.
 pub(in crate::redis) struct Topology {
     server: ServerConfig,
+    /// The nodes of the URL.
+    pub(super) seeds: Vec<Address>,
     address_map: Option<AddressMap>,
     pub(super) publishing: Publishing,
     pub(super) routes: watch::Sender<Arc<Routes>>,
@@ -96,6 +98,7 @@ impl ShardMap for Topology {
 impl Topology {
     pub(super) fn new(
         server: ServerConfig,
+        seeds: Vec<Address>,
         address_map: Option<AddressMap>,
         publishing: Publishing,
         wait: Wait,
@@ -108,6 +111,7 @@ impl Topology {
         };
         let topology = Self {
             server,
+            seeds,
             address_map,
             publishing,
             routes: watch::Sender::new(Arc::new(none)),
@@ -337,6 +341,7 @@ mod tests {
         let server = url::parse("rediss://nowhere").unwrap().server;
         let topology = Topology::new(
             server,
+            Vec::new(),
             Some(map),
             Publishing::Classic,
             wait,

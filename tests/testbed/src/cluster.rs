@@ -113,10 +113,18 @@ impl Clustered {
                 let add = ["CLUSTER", "ADDSLOTSRANGE", &bound(node), &last.to_string()];
                 server.command::<()>(&add).await;
             }
+        }
+        self.introduce().await;
+    }
+
+    /// Introduces all running nodes to each other.
+    async fn introduce(&self) {
+        let running = self.running();
+        for node in &running {
             // Each other one, as by hearsay it takes seconds.
-            for other in running.iter().filter(|other| **other < node) {
+            for other in running.iter().filter(|other| *other < node) {
                 let port = self.servers[*other].port().to_string();
-                server
+                self.servers[*node]
                     .command::<()>(&["CLUSTER", "MEET", "127.0.0.1", &port])
                     .await;
             }
@@ -358,6 +366,18 @@ impl Clustered {
         self.kill(node);
         self.servers[node].restart().await;
         self.silent().remove(&node);
+    }
+
+    /// Stops all nodes, and starts them with their ids and slots on other ports.
+    pub async fn move_elsewhere(&mut self) {
+        for server in &self.servers {
+            server.kill();
+        }
+        for server in &mut self.servers {
+            server.restart_elsewhere().await;
+        }
+        self.introduce().await;
+        self.settled().await;
     }
 
     /// Deletes the cluster, and creates another one of the first `masters` servers, without replicas, on the same ports. The slots are

@@ -194,6 +194,19 @@ impl Server {
         }
     }
 
+    /// Kills a running server, and starts one on another port, in the same folder.
+    pub async fn restart_elsewhere(&mut self) {
+        self.kill();
+        loop {
+            let (port, reservation) = reserve_port();
+            if let Some(process) = launch(port, self.dir.path(), &self.options).await {
+                *self.process() = process;
+                (self.port, self._reservation) = (port, reservation);
+                return;
+            }
+        }
+    }
+
     /// The number of calls of each command since the start or [`reset_calls`](Self::reset_calls), in lower case (`config|get`).
     pub async fn calls(&self) -> BTreeMap<String, u64> {
         let info: String = self.command(&["INFO", "commandstats"]).await;
