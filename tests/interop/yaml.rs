@@ -111,3 +111,115 @@ async fn redisson_4_7_0_and_rust_reach_a_cluster_behind_a_nat() {
         assert!(error.is_unavailable(), "{error:?}");
     }
 }
+
+/// The programs that accept a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Accepts {
+    Both,
+    Neither,
+    /// Redisson alone: a documented difference (docs/from-redisson.md).
+    Java,
+    /// This crate alone: likewise.
+    Rust,
+}
+
+/// Files in the forms of docs/from-redisson.md. `{}` is the start of a file.
+const FORMS: &[(Accepts, &str)] = {
+    use Accepts::{Both, Java, Neither, Rust};
+    &[
+        (Both, "{}  timeout: 3_000"),
+        (Both, "{}  timeout: '3_000'"),
+        (Both, "{}  timeout: +2000"),
+        (Both, "{}  timeout: 0x7d0"),
+        (Both, "{}  timeout: 03720"),
+        (Both, "{}  timeout: 0b11111010000"),
+        (Both, "{}  timeout: 1:30"),
+        (Both, "{}  timeout: _300_"),
+        (Both, "{}  timeout: !!int 2000"),
+        (Both, "{}  timeout: 2000 # ms"),
+        (Neither, "{}  timeout: 0o17"),
+        (Neither, "{}  timeout: 1e3"),
+        (Neither, "{}  timeout: 2.0"),
+        (Neither, "{}  timeout: 3,000"),
+        (Neither, "{}  timeout: 'true'"),
+        (Java, "{}  timeout: -5"),
+        (Rust, "{}  timeout: 2500ms"),
+        (Rust, "{}  timeout: ~"),
+        (Both, "{}lockWatchdogTimeout: 60_000"),
+        (Both, "{}lockWatchdogTimeout: ${NOT_SET:-60_000}"),
+        (Neither, "{}lockWatchdogTimeout: ${NOT_SET}"),
+        (Both, "{}lockWatchdogTimeout: >-\n  60000"),
+        (Rust, "{}lockWatchdogTimeout: 30s"),
+        (Both, "{}checkLockSyncedSlaves: no"),
+        (Both, "{}checkLockSyncedSlaves: Off"),
+        (Both, "{}checkLockSyncedSlaves: 'false'"),
+        (Neither, "{}checkLockSyncedSlaves: n"),
+        (Neither, "{}checkLockSyncedSlaves: 0"),
+        (Both, "{}  clientName: 1_000"),
+        (Both, "{}  clientName: yes"),
+        (Both, "{}  clientName: ~"),
+        (Both, "{}  database: 1_0"),
+        (Both, "{}  <<: {timeout: 2000}"),
+        (Both, "{}  timeout: 1000\n  <<: {timeout: 2000}"),
+        (Both, "{}  <<: [{timeout: 2000}, {timeout: 1, database: 4}]"),
+        (
+            Both,
+            "singleServerConfig:\n  address: &a redis://127.0.0.1:6379\n  clientName: *a",
+        ),
+        (Java, "{}  timeout: 1000\n  timeout: 2000"),
+        (Rust, "{}nosuch: 1"),
+        (Both, "\u{feff}{}"),
+        (Both, "---\n{}...\n"),
+        (Neither, "{}---\n{}"),
+        (
+            Neither,
+            "singleServerConfig:\n\taddress: redis://127.0.0.1:6379",
+        ),
+        (
+            Both,
+            "singleServerConfig:\n  address: redis://127.0.0.1:6379/0",
+        ),
+        (
+            Both,
+            "singleServerConfig:\n  address: redis://127.0.0.1:6379/",
+        ),
+        (
+            Both,
+            "singleServerConfig:\n  address: redis://127.0.0.1:6379/5",
+        ),
+        (
+            Both,
+            "singleServerConfig:\n  address: [redis://127.0.0.1:6379]",
+        ),
+        (
+            Both,
+            "{\"singleServerConfig\": {\"address\": \"redis://127.0.0.1:6379\", \"timeout\": 2000}}",
+        ),
+    ]
+};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn redisson_4_7_0_and_rust_read_the_same_forms() {
+    let server = Server::start().await;
+    let file = server.dir().join("redisson.yaml");
+    let start = format!("singleServerConfig:\n  address: {}\n", server.url());
+    std::fs::write(&file, &start).unwrap();
+    let java = Version::newest().that_is_built().java_peer_of(&file).await;
+    let start = "singleServerConfig:\n  address: redis://127.0.0.1:6379\n";
+    for (accepts, form) in FORMS {
+        let text = form.replace("{}", start);
+        let rust = RedissonConfig::from_yaml(&text);
+        let java = java.ask("a", &["yaml", &text]).await;
+        let found = match (&java, &rust) {
+            (Ok(_), Ok(_)) => Accepts::Both,
+            (Ok(_), Err(_)) => Accepts::Java,
+            (Err(_), Ok(_)) => Accepts::Rust,
+            (Err(_), Err(_)) => Accepts::Neither,
+        };
+        assert_eq!(found, *accepts, "{text}: {java:?}, {rust:?}");
+        if let (Ok(written), Ok(rust)) = (java, rust) {
+            let read = RedissonConfig::from_yaml(&written[0]).unwrap();
+            assert_eq!(read.config(), rust.config(), "{text}: {written:?}");
+        }
+    }
+}

@@ -4,6 +4,7 @@ mod mappers;
 mod section;
 mod security;
 mod servers;
+mod spring;
 mod yaml;
 
 use std::fmt;
@@ -31,6 +32,10 @@ use crate::{
 /// | locks | `lockWatchdogTimeout`, `lockWatchdogBatchSize`, `fairLockWaitTimeout`, `slavesSyncTimeout` (cut to `timeout`), `checkLockSyncedSlaves`, `shardedSubscriptionMode`, `lazyInitialization` |
 /// | names | a `nameMapper` of any class whose one setting is `prefix`; `clientName` |
 /// | addresses of sentinels and clusters | a `natMapper` of the class `HostPortNatMapper` or `HostNatMapper`, or a `natMap` |
+///
+/// A configuration file of Spring Boot with such a block, `spring.redis.redisson.config: |`, is read too, with Spring's
+/// `${name:default}`. Numbers, booleans, anchors and merged maps are those of YAML 1.1, as in Redisson: `3_000`, `0x10`, `yes`,
+/// `<<: *base`. An address may have a path, which Redisson ignores: `database` is the database.
 ///
 /// In values, `${NAME}` and `${NAME:-default}` stand for environment variables. [`ignored`](Self::ignored) lists the
 /// settings without a meaning here, and [`unknown`](Self::unknown) those that Redisson does not know. A setting that this client cannot apply is an error that names it. So is a setting in the wrong
@@ -152,7 +157,7 @@ impl RedissonConfig {
     }
 
     fn read(text: &str, environment: Environment<'_>) -> Result<Self, Error> {
-        let tree = yaml::parse(text)?;
+        let tree = spring::settings(text, environment)?;
         let file = Section::new("", &tree, environment)?;
         let (kind, section) = servers(&file)?;
         let both = [&section, &file];
@@ -222,7 +227,8 @@ impl RedissonConfig {
         file.check_names(&section)?;
         section.check_names(&file)?;
         let unread = file.unread().chain(section.unread());
-        let (ignored, unknown) = unread.partition(|path| is_known(path));
+        let (mut ignored, unknown): (Vec<_>, Vec<_>) = unread.partition(|path| is_known(path));
+        ignored.extend(kind.ignored_path(&section)?);
         Ok(Self {
             builder,
             config,
@@ -285,6 +291,8 @@ impl fmt::Debug for RedissonConfig {
     }
 }
 
+#[cfg(test)]
+mod form_tests;
 #[cfg(test)]
 #[path = "tests.rs"]
 mod tests;

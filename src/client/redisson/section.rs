@@ -113,8 +113,7 @@ impl<'a> Section<'a> {
 
     pub(super) fn number(&self, key: &str) -> Result<Option<u64>, Error> {
         let parsed = |text: String| {
-            let number = text.trim().parse();
-            number.map_err(|_| self.error(key, "the value must be a whole number"))
+            whole(&text).ok_or_else(|| self.error(key, "the value must be a whole number"))
         };
         self.text(key)?.map(parsed).transpose()
     }
@@ -122,7 +121,11 @@ impl<'a> Section<'a> {
     /// A time in milliseconds, or with its unit.
     pub(super) fn time(&self, key: &str) -> Result<Option<Duration>, Error> {
         let parsed = |text: String| {
-            config::duration(&text).ok_or_else(|| {
+            let millis = whole(&text).map(Duration::from_millis);
+            // A number that YAML lacks, such as 08, is no time either.
+            let has_unit = text.trim().ends_with(char::is_alphabetic);
+            let with_unit = || config::duration(&text).filter(|_| has_unit);
+            millis.or_else(with_unit).ok_or_else(|| {
                 self.error(
                     key,
                     "the value must be a time: write 30000, in milliseconds, or 30s",
@@ -133,9 +136,9 @@ impl<'a> Section<'a> {
     }
 
     pub(super) fn flag(&self, key: &str) -> Result<Option<bool>, Error> {
-        let parsed = |text: String| match text.trim() {
-            "true" => Ok(true),
-            "false" => Ok(false),
+        let parsed = |text: String| match &*text.trim().to_lowercase() {
+            "true" | "yes" | "on" => Ok(true),
+            "false" | "no" | "off" => Ok(false),
             _ => Err(self.error(key, "the value must be true or false")),
         };
         self.text(key)?.map(parsed).transpose()
@@ -238,6 +241,26 @@ impl<'a> Section<'a> {
         }
         resolved.push_str(rest);
         Ok(resolved)
+    }
+}
+
+/// A whole number of YAML 1.1, which Redisson reads: `3_000`, `0x10`, `0b11`, `010` with base 8, `1:30` with base 60.
+fn whole(text: &str) -> Option<u64> {
+    let text = text.trim().replace('_', "");
+    let digits = text.strip_prefix('+').unwrap_or(&text);
+    let of_base = |digits: &str, base| {
+        let is_plain = !digits.is_empty() && digits.chars().all(|digit| digit.is_digit(base));
+        is_plain.then(|| u64::from_str_radix(digits, base).ok())?
+    };
+    if let Some(digits) = digits.strip_prefix("0x") {
+        of_base(digits, 16)
+    } else if let Some(digits) = digits.strip_prefix("0b") {
+        of_base(digits, 2)
+    } else if digits.len() > 1 && digits.starts_with('0') {
+        of_base(&digits[1..], 8)
+    } else {
+        let mut parts = digits.split(':').map(|part| of_base(part, 10));
+        parts.try_fold(0_u64, |sum, part| sum.checked_mul(60)?.checked_add(part?))
     }
 }
 

@@ -55,11 +55,23 @@ impl Kind {
         Ok(addresses.iter().any(|address| address.contains('@')))
     }
 
+    /// A name for the path or query of an address, if it says something else than `database`. Redisson ignores both.
+    pub(super) fn ignored_path(self, section: &Section<'_>) -> Result<Option<String>, Error> {
+        let database = section.number("database")?.unwrap_or(0);
+        let says_more = |address: &String| {
+            let rest = split(address).1;
+            !matches!(rest, "" | "/") && rest != format!("/{database}")
+        };
+        let has_more = section.texts(self.key())?.iter().any(says_more);
+        Ok(has_more.then(|| format!("{} (the path)", section.path_of(self.key()))))
+    }
+
     /// The servers, and whether TLS is used.
     pub(super) fn target(self, section: &Section<'_>) -> Result<(Target, bool), Error> {
         let database = section.number("database")?.unwrap_or(0).to_string();
         let key = self.key();
         let addresses = section.texts(key)?;
+        let addresses: Vec<_> = addresses.iter().map(|address| split(address).0).collect();
         let is_tls = addresses
             .iter()
             .any(|address| address.starts_with("rediss:") || address.starts_with("valkeys:"));
@@ -79,9 +91,20 @@ impl Kind {
     }
 }
 
+/// An address without its path and query, and these. A `/` before an `@` belongs to a password that is not encoded.
+fn split(address: &str) -> (&str, &str) {
+    let authority = address.find("://").map_or(0, |scheme| scheme + 3);
+    let host = address.rfind('@').map_or(authority, |at| at + 1);
+    if address.starts_with("redis+uds:") {
+        return (address, "");
+    }
+    let end = address[host..].find(['/', '?', '#']);
+    address.split_at(end.map_or(address.len(), |end| host + end))
+}
+
 fn one(address: &str, database: &str) -> Result<Target, Error> {
     if let Some(path) = address.strip_prefix("redis+uds://") {
         return Target::url(&format!("unix://{path}?db={database}"));
     }
-    Target::url(&format!("{}/{database}", address.trim_end_matches('/')))
+    Target::url(&format!("{address}/{database}"))
 }

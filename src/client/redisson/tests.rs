@@ -253,7 +253,7 @@ sentinelServersConfig:
 ";
     let redisson = read(text).unwrap();
     assert_eq!(redisson.config().name_prefix, "app:");
-    let tree = yaml::parse(text).unwrap();
+    let tree = yaml::documents(text).unwrap().remove(0);
     let file = Section::new("", &tree, &|_| None).unwrap();
     let section = file.section("sentinelServersConfig").unwrap().unwrap();
     let (_, map) = addresses(&section).unwrap().unwrap();
@@ -269,7 +269,7 @@ clusterServersConfig:
   nodeAddresses: ['redis://a:1']
   natMapper: !<org.redisson.api.HostNatMapper> { hostsMap: { 10.0.0.1: '${HOST}' } }
 ";
-    let tree = yaml::parse(text).unwrap();
+    let tree = yaml::documents(text).unwrap().remove(0);
     let file = Section::new("", &tree, &|name| {
         (name == "HOST").then(|| "gateway".into())
     })
@@ -279,7 +279,7 @@ clusterServersConfig:
     assert_eq!(map("10.0.0.1", 6379), ("gateway".into(), 6379));
     assert_eq!(map("10.0.0.2", 6379), ("10.0.0.2".into(), 6379));
     let text = "singleServerConfig:\n  address: redis://a:1\n  natMap: { 'a:1': 'gateway:7001' }";
-    let tree = yaml::parse(text).unwrap();
+    let tree = yaml::documents(text).unwrap().remove(0);
     let file = Section::new("", &tree, &|_| None).unwrap();
     let section = file.section("singleServerConfig").unwrap().unwrap();
     let (_, map) = addresses(&section).unwrap().unwrap();

@@ -27,6 +27,7 @@ import org.redisson.api.RFencedLock;
 import org.redisson.api.RLock;
 import org.redisson.api.RedissonClient;
 import org.redisson.client.codec.StringCodec;
+import org.redisson.config.Config;
 
 /**
  * A Java service with Redisson locks, driven over stdin and stdout by the interop tests.
@@ -125,6 +126,8 @@ public final class Peer {
             }
             return Synchronizers.call(peer.client, kind, name, call, rest);
         });
+        // TEXT: what Redisson reads from it, as Redisson writes it.
+        VERBS.put("yaml", (peer, self, args) -> encode(Config.fromYAML(args.next("text")).toYAML()));
         // ms: delays this label only.
         VERBS.put("sleep", (peer, self, args) -> {
             Thread.sleep(args.nextLong("ms"));
@@ -335,8 +338,11 @@ public final class Peer {
 
     private void refuse(String id, Throwable e) {
         String message = e.getMessage() == null || e.getMessage().isEmpty() ? "-" : e.getMessage();
-        say(id + " err " + e.getClass().getSimpleName() + " "
-                + URLEncoder.encode(message, StandardCharsets.UTF_8).replace("+", "%20"));
+        say(id + " err " + e.getClass().getSimpleName() + " " + encode(message));
+    }
+
+    private static String encode(String text) {
+        return URLEncoder.encode(text, StandardCharsets.UTF_8).replace("+", "%20");
     }
 
     private void say(String line) {
