@@ -6,6 +6,7 @@
 //! | [`semaphore`], [`permit_expirable_semaphore`], [`count_down_latch`] | The same for semaphores and latches. |
 //! | [`guarantees`] | What can be relied upon, under which conditions? |
 //! | [`operations`] | Which set-up, which rights, which figures to watch? |
+//! | [`your_provider`] | Which URL and settings for a managed service, a proxy or another server? |
 //! | [`metrics`] | Which gauges, spans, dashboard and alerts are there? |
 //! | [`testing_your_code`] | How do I test code that acquires locks? |
 //! | [`protocol`] | What do Redisson and this crate write to Redis? |
@@ -46,6 +47,7 @@ page!(protocol, "protocol.md");
 page!(read_write_lock, "read-write-lock.md");
 page!(semaphore, "semaphore.md");
 page!(simple_lock, "simple-lock.md");
+page!(your_provider, "your-provider.md");
 // Its example needs the feature.
 #[cfg(feature = "test-util")]
 page!(testing_your_code, "testing-your-code.md");

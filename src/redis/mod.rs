@@ -31,6 +31,7 @@ mod driver;
 mod durable;
 pub(crate) mod endpoint;
 mod events;
+mod eviction;
 mod frame;
 mod fred;
 #[cfg(test)]

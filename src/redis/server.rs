@@ -13,6 +13,7 @@ use super::{
     connector::Connector,
     durable::{Durable, Durables, Wait},
     events::{self, MESSAGES},
+    eviction::Evictions,
     locator::Locator,
     rights::Rights,
     script_conn::ScriptConn,
@@ -62,6 +63,7 @@ impl SingleServer {
         let scope = EndpointScope::new(target.endpoint_kind());
         let locator = target.locator();
         let rights = Rights::of(&target.server);
+        let evictions = Evictions::of(&target.server);
         let connector = Connector::new(target.server.clone(), 1)
             .to(Arc::new(locator.clone()))
             .within_scope(scope.clone());
@@ -95,6 +97,7 @@ impl SingleServer {
         };
         tasks.spawn(subscriber.serve(first_listening, wanted));
         tasks.spawn(locator.clone().watch(closed.clone()));
+        tasks.spawn(evictions.look(script_conn.clone()));
         let conns = Arc::new(ScriptConns {
             script_conn,
             connector,

@@ -1,13 +1,17 @@
 //! The effect of full memory on locks (P-T6). The hazards have a full server without eviction.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use redis::aio::MultiplexedConnection;
 use redisson_lock::{LockClient, LostReason, Released};
 use testbed::{Server, eventually, unique_name};
 use tokio::time::timeout;
 
-use crate::hazards::stage::{GENEROUS, connect, watched};
+use crate::{
+    hazards::stage::{GENEROUS, connect, watched},
+    hostile::log_lines::LogLines,
+    rights::Admitted,
+};
 
 const LEASE: Duration = Duration::from_secs(3);
 const POLICIES: [&str; 4] = [
@@ -89,4 +93,68 @@ async fn p_t6_without_eviction_a_full_server_keeps_its_locks() {
     assert!(exists(&mut server.admin().await, &name).await);
     assert!(!guard.is_lost());
     assert_eq!(guard.unlock().await, Ok(Released::Fully));
+}
+
+/// The lines of a new client's log that name the policy. The client is in use, with an answer to each of its commands.
+async fn warnings(url: &str, lines: &LogLines, expected: usize) -> Vec<String> {
+    let client = LockClient::connect(url).await.unwrap();
+    let warned = || lines.with("maxmemory-policy noeviction");
+    eventually("the server has answered", GENEROUS, async || {
+        client.ping().await.unwrap();
+        warned().len() >= expected
+    })
+    .await;
+    let lock = client.reentrant_lock(unique_name("app:warned"));
+    for _ in 0..3 {
+        let _ = lock.lock().await.unwrap().unlock().await.unwrap();
+    }
+    warned()
+}
+
+#[tokio::test]
+async fn a_client_warns_once_of_a_server_that_evicts() {
+    for (policy, limit, expected) in [
+        ("volatile-lru", "100mb", 1),
+        ("allkeys-random", "100mb", 1),
+        ("noeviction", "100mb", 0),
+        ("volatile-lru", "0", 0),
+    ] {
+        let options = ["--maxmemory-policy", policy, "--maxmemory", limit];
+        let server = Server::start_with(&options).await;
+        for client in 1..=2 {
+            let (lines, _keep) = LogLines::record(tracing::Level::WARN);
+            let warned = warnings(&server.url(), &lines, expected).await;
+            assert_eq!(warned.len(), expected, "{policy} {limit}, client {client}");
+            assert!(
+                warned.iter().all(|line| line.contains(policy)),
+                "{warned:?}"
+            );
+        }
+    }
+}
+
+/// A refusal would be an entry in `ACL LOG` for each client.
+#[tokio::test]
+async fn a_user_is_asked_for_no_more_than_its_rights() {
+    let options = ["--maxmemory-policy", "volatile-lru", "--maxmemory", "100mb"];
+    let server = Server::start_with(&options).await;
+    for (rights, expected) in [
+        (&["+client|info"] as &[&str], 0),
+        (&[], 0),
+        (&["+client|info", "+info"], 1),
+    ] {
+        let admitted = Admitted::to(std::slice::from_ref(&server), &["reentrant"], &[]).await;
+        let more = [&["ACL", "SETUSER", "reentrant", "-client|info"], rights].concat();
+        server.command::<()>(&more).await;
+        server.command::<()>(&["ACL", "LOG", "RESET"]).await;
+        let (lines, _keep) = LogLines::record(tracing::Level::WARN);
+        let warned = warnings(&admitted.url(&server.url()), &lines, expected).await;
+        assert_eq!(warned.len(), expected, "{rights:?}");
+        let log: Vec<BTreeMap<String, redis::Value>> = server.command(&["ACL", "LOG"]).await;
+        let objects = log.iter().map(|entry| entry["object"].clone());
+        let objects: Vec<String> = objects
+            .map(|object| redis::from_redis_value(object).unwrap())
+            .collect();
+        assert!(!objects.contains(&"info".to_owned()), "{objects:?}");
+    }
 }

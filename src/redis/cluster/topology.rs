@@ -21,6 +21,7 @@ use crate::{
         connector::Connector,
         durable::{Durable, Durables, Wait},
         endpoint::{Address, AddressMap},
+        eviction::Evictions,
         script_conn::ScriptConn,
         subscriptions::ShardMap,
     },
@@ -60,6 +61,7 @@ pub(in crate::redis) struct Topology {
     pub(super) any: Mutex<Option<Address>>,
     pub(super) refresh_requests: Notify,
     redirectors: Redirectors,
+    evictions: Evictions,
     events: EventSender,
     pub(super) closed: CancellationToken,
     pub(super) wait: Wait,
@@ -110,6 +112,7 @@ impl Topology {
             nodes: HashMap::default(),
         };
         let topology = Self {
+            evictions: Evictions::of(&server),
             server,
             seeds,
             address_map,
@@ -228,6 +231,8 @@ impl Topology {
         let closed = self.closed.child_token();
         let script_conn = self.script_conn(self.connector(&address, 1), &closed);
         self.report_opened(&script_conn);
+        self.tasks
+            .spawn(self.evictions.clone().look(script_conn.clone()));
         Node {
             announced: announced.clone(),
             address,

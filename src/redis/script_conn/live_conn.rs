@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use super::traffic::{CHECK_EVERY, InFlight, Traffic};
 use crate::{
     redis::{
-        batch_scope::{ConnScope, NOT_SENT},
+        batch_scope::{BatchScope, ConnScope, NOT_SENT},
         client_info::{ConnIdentity, Identity},
         conn::{Conn, Router},
         connection::{Connection, Frame},
@@ -111,6 +111,13 @@ impl LiveConn {
     /// Completes when the connection has ended.
     pub(in crate::redis) async fn ended(&self) {
         self.ended.cancelled().await;
+    }
+
+    /// Whether the server has described the connection. Over a unix socket, the description has no identity.
+    pub(in crate::redis) fn has_description(&self) -> bool {
+        let is_known = matches!(self.identity(), ConnIdentity::Known(_));
+        let is_straight = |scope: &ConnScope| scope.now() != BatchScope::OneName;
+        is_known || self.scope.as_ref().is_some_and(is_straight)
     }
 
     pub(super) fn identity(&self) -> ConnIdentity {

@@ -116,7 +116,7 @@ pub fn scripts() -> Vec<Script> {
     let mut names: Vec<String> = files
         .filter_map(|name| name.to_str()?.strip_suffix(".lua").map(str::to_owned))
         .collect();
-    names.retain(|name| name != "run" && !SHARED.contains(&name.as_str()));
+    names.retain(|name| lua(name).contains("local function operation("));
     names.sort();
     names.into_iter().map(script).collect()
 }
