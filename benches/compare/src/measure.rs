@@ -16,7 +16,7 @@ use crate::{
     hand_off, held,
     peers::{MUTEX, OURS, Peer, REDISSON},
     program::Program,
-    stage::{Answered, Stage, asked},
+    stage::{Answered, Stage, asked, plain_url},
     waiting,
     workload::{LOSS_TASKS, MIXED_NAMES, MIXED_TASKS, PROCESS_TASKS, Workload},
 };
@@ -191,7 +191,7 @@ impl Stage {
 
     async fn loss(&mut self, peer: &mut Peer, times: Times) -> Result<Sample, Failure> {
         let proxy = self.proxy().await;
-        let (url, faults) = (proxy.url(), proxy.faults());
+        let (url, faults) = (plain_url(proxy), proxy.faults());
         let mut program = peer.program_at(&url).await?;
         let pairs = |times| Command::Pair {
             kind: Kind::Reentrant,

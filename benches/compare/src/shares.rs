@@ -19,7 +19,7 @@ use crate::{
     progress::progress,
     results::{Row, Table},
     share::{Party, Share},
-    stage::{Stage, asked},
+    stage::{Stage, asked, plain_url},
     workload::Workload,
 };
 
@@ -120,7 +120,7 @@ async fn sample(
     let parties = share.parties(&row.peer);
     let mut far = Vec::new();
     for party in parties.iter().filter(|party| party.far) {
-        let url = stage.far().await.url();
+        let url = plain_url(stage.far().await);
         far.push(peer_of(peers, party.peer)?.program_at(&url).await?);
     }
     let mut programs = programs(peers, &mut far, &parties).await?;

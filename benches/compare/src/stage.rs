@@ -16,6 +16,11 @@ use crate::{
 /// The latency of a far process, in each direction.
 const ONE_WAY: Duration = Duration::from_millis(5);
 
+/// The URL of a proxy, without a parameter of this crate.
+pub fn plain_url(proxy: &Proxy) -> String {
+    format!("redis://127.0.0.1:{}", proxy.port())
+}
+
 /// The server that all peers are measured on, with its observer and its proxies.
 pub struct Stage {
     pub server: Server,

@@ -32,7 +32,7 @@ impl Bed {
     }
 
     pub async fn connect_with(&self, parameters: &str) -> RedisResult<MultiplexedConnection> {
-        let url = format!("{}/{parameters}", self.proxy.url());
+        let url = format!("redis://127.0.0.1:{}/{parameters}", self.proxy.port());
         // Without it, requests wait for each other in the client's kernel.
         let tcp = TcpSettings::default().set_nodelay(true);
         let address = url

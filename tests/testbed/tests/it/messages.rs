@@ -42,8 +42,11 @@ async fn muted_messages_are_dropped_in_resp2() {
 #[tokio::test]
 async fn muted_messages_are_dropped_in_resp3() {
     let bed = Bed::new().await;
-    let client =
-        Client::open(format!("{}/?protocol=resp3", bed.proxy.url())).expect("the URL is good");
+    let client = Client::open(format!(
+        "redis://127.0.0.1:{}/?protocol=resp3",
+        bed.proxy.port()
+    ))
+    .expect("the URL is good");
     let (sender, mut pushes) = tokio::sync::mpsc::unbounded_channel();
     let config = AsyncConnectionConfig::new().set_push_sender(sender);
     let mut connection = client
