@@ -22,6 +22,8 @@ HISTORY_SECONDS ?= 60
 # How long `make soak` fuzzes each parser.
 FUZZ_SECONDS ?= 60
 ONLY ?=
+# How long `make tokens` runs.
+TOKEN_SECONDS ?= 300
 
 # UPDATE=1 has `make bench-check` write its figures instead of comparing with them, and `make test-all` its length into docs/testing.md.
 UPDATE ?=
@@ -83,7 +85,7 @@ SUBMAKE := $(MAKE) --no-print-directory
 .NOTPARALLEL:
 .PHONY: help setup demo test test-loaded test-all lint lint-text lint-examples lint-rest unit it valkey interop \
 	without-features doc programs bench-peers \
-	output bench-compare bench-shares bench-check bench-gauges bench-permits soak peers interop-all servers servers-all topologies failovers \
+	output bench-compare bench-shares bench-check bench-gauges bench-permits soak tokens peers interop-all servers servers-all topologies failovers \
 	package msrv minimal-versions api deny typos semver \
 	models simulate simulate-mutants differential run-small run-interop run-interop-all run-topologies run-failovers
 
@@ -356,6 +358,9 @@ simulate: ## HISTORIES simulated histories from FIRST_SEED on, or the one of SEE
 
 simulate-mutants: ## Seeded bugs, each of which the simulator must find (ONLY=part of names, MUTANT_HISTORIES=20000 at most)
 	tools/simulate-mutants.sh
+
+tokens: programs ## Tokens of 10 s for TOKEN_SECONDS: connections cut every 25 s, on one server, behind sentinels, on a cluster
+	TOKEN_SECONDS=$(TOKEN_SECONDS) tools/run-tests.sh --note "no tokens" it "with tokens that end" --nocapture credentials_provider::tokens
 
 soak: programs ## Fuzz targets and long runs, then the integration tests, ROUNDS times, with long histories; stops at the first failure
 	FUZZ_SECONDS=$(FUZZ_SECONDS) tools/run-tests.sh --threads 2 --note "not fuzzed" lib "fuzzed" fuzz_tests --nocapture

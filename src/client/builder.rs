@@ -1,5 +1,7 @@
 //! The builder of a client.
 
+mod credentials_provider;
+
 use std::{fmt, path::PathBuf, pin::Pin, sync::Arc, time::Duration};
 
 use tokio::time::Instant;
@@ -7,11 +9,12 @@ use tokio::time::Instant;
 use super::LockClient;
 use crate::{
     config::Config,
+    credentials::Credentials,
     endpoint_kind::EndpointKind,
     engine::EngineHandle,
     error::Error,
     protocol::Protocol,
-    redis::{AddressMap, Credentials, FredClient, Identity, Target, TlsSettings, probe::Probe},
+    redis::{AddressMap, FredClient, Identity, Provider, Target, TlsSettings, probe::Probe},
     tls_verification::TlsVerification,
 };
 
@@ -25,6 +28,7 @@ pub struct LockClientBuilder {
     source: Option<(&'static str, Result<Target, Error>)>,
     credentials: Option<Credentials>,
     sentinel_credentials: Option<Credentials>,
+    credentials_provider: Option<Provider>,
     address_map: Option<AddressMap>,
     endpoint_kind: Option<EndpointKind>,
     lazy: bool,
@@ -105,6 +109,7 @@ impl LockClientBuilder {
             source: None,
             credentials: None,
             sentinel_credentials: None,
+            credentials_provider: None,
             address_map: None,
             endpoint_kind: None,
             lazy: false,
@@ -189,7 +194,7 @@ impl LockClientBuilder {
     /// Connects to the servers as this user, instead of the URL's. The user without a name is `""`.
     /// [`Error::Config`] in [`build`](Self::build) beside a [`fred`](Self::fred) client with a credential provider.
     pub fn credentials(mut self, username: impl Into<String>, password: impl Into<String>) -> Self {
-        self.credentials = Some((username.into(), password.into()));
+        self.credentials = Some(Credentials::new(username, password));
         self
     }
 
@@ -200,7 +205,7 @@ impl LockClientBuilder {
         username: impl Into<String>,
         password: impl Into<String>,
     ) -> Self {
-        self.sentinel_credentials = Some((username.into(), password.into()));
+        self.sentinel_credentials = Some(Credentials::new(username, password));
         self
     }
 
@@ -252,13 +257,15 @@ impl LockClientBuilder {
     pub(crate) fn shown(&self) -> String {
         let (_, target) = self.source.as_ref().expect("it has a server");
         let shown = target.as_ref().expect("it is one that can be");
-        let (user, password) = self.credentials.clone().unzip();
-        let user = user.filter(|user| !user.is_empty());
+        let user = self
+            .credentials
+            .as_ref()
+            .and_then(|login| login.username.clone());
         let files = match self.tls.is_empty() {
             true => String::new(),
             false => format!(" {:?}", self.tls),
         };
-        let password = password.map_or("", |_| " with a password");
+        let password = self.credentials.as_ref().map_or("", |_| " with a password");
         format!("{shown:?} as {user:?}{password}{files}")
     }
 
@@ -555,6 +562,10 @@ impl LockClientBuilder {
             ));
         };
         let mut target = target?;
+        if let Some(provider) = self.credentials_provider {
+            credentials_provider::check_alone(&self.credentials, &self.sentinel_credentials)?;
+            target.log_in_by(provider)?;
+        }
         if let Some(credentials) = self.credentials {
             target.log_in_as(credentials)?;
         }

@@ -69,6 +69,11 @@ impl Servers {
         })
     }
 
+    /// As [`RateLimit::may_log`], for lines about connections.
+    pub(super) fn may_log(&self) -> Option<u64> {
+        self.lines.may_log()
+    }
+
     /// The attempts to connect to the server at `endpoint`, for all purposes.
     pub(super) fn at(&self, endpoint: &Endpoint) -> Arc<Attempts> {
         let mut known = lock(&self.known);
@@ -161,6 +166,8 @@ impl Attempts {
         let mut handshakes = lock(&self.handshakes);
         let now = Instant::now();
         match result {
+            // The server was not asked.
+            Err(ConnectErrorKind::Provider) => return,
             Err(ConnectErrorKind::Closed) if is_followed => handshakes.closed = Some(now),
             Err(_) => {}
             Ok(_) => handshakes.closed = None,

@@ -19,6 +19,10 @@ pub(super) fn explain(
     // In TLS 1.3, the server judges the client's certificate after the handshake.
     let alert = Some(&details).filter(|_| encrypted);
     let kind = alert.and_then(|text| tls::of_alert(text)).unwrap_or(kind);
+    let credentials = match server.transport.has_credentials() {
+        true => "check what the credentials provider returns",
+        false => credentials,
+    };
     let hung_up = || details.contains("reset by peer") || details.contains("closed");
     let hint = match encrypted {
         true => {
@@ -35,6 +39,9 @@ pub(super) fn explain(
         Error::unavailable_by(reason, Some(Arc::new(cause)))
     };
     match kind {
+        ConnectErrorKind::Provider => no_connection(format!(
+            "the credentials provider gave no credentials for {at}"
+        )),
         ConnectErrorKind::Credentials if details.starts_with("NOAUTH") => Error::config(format!(
             "{at} requires a password: {credentials} ({details})"
         )),

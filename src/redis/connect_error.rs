@@ -9,6 +9,8 @@ pub(crate) struct ConnectError {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ConnectErrorKind {
+    /// The program's source of credentials gave none.
+    Provider,
     /// The server refused the user or password.
     Credentials,
     /// The peer does not speak the protocol.

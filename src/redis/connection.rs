@@ -12,6 +12,7 @@ use super::{
     connect_error::ConnectError,
     endpoint::{Address, Endpoint, OwnEnd},
     handshake::Handshake,
+    provider::Provider,
     tls::Tls,
 };
 use crate::protocol::Protocol;
@@ -86,6 +87,8 @@ pub(crate) struct ConnectOptions {
     pub(crate) timeout: Duration,
     /// Messages that are kept for a receiver that is behind.
     pub(crate) messages: usize,
+    /// Whether the server is a sentinel.
+    pub(crate) is_sentinel: bool,
 }
 
 impl ConnectOptions {
@@ -103,6 +106,8 @@ pub(crate) struct SocketOptions {
     pub(crate) tls: Option<Tls>,
     /// The longest time that a connection may take to open.
     pub(crate) wait: Option<Duration>,
+    /// The source of credentials before each connection, instead of the configuration.
+    pub(crate) provider: Option<Provider>,
 }
 
 /// Opens connections.

@@ -75,6 +75,7 @@ pub(super) struct Connector {
     ping_wait: Duration,
     /// Advice for a user or password that is refused or missing.
     credentials: &'static str,
+    is_sentinel: bool,
     locator: Arc<dyn Locate>,
     /// The scope of calls with scripts, if the connections carry any and the end point is no node of a cluster.
     scope: Option<Arc<EndpointScope>>,
@@ -91,6 +92,7 @@ impl Connector {
             wait: CONNECT_WAIT,
             ping_wait: PING_WAIT,
             credentials: "check the URL: redis://user:password@host, or redis://:password@host",
+            is_sentinel: false,
             locator: Arc::new(Fixed),
             scope: None,
         }
@@ -117,6 +119,7 @@ impl Connector {
     pub(super) fn of_sentinel(mut self) -> Self {
         self.credentials = "set `sentinelUsername` and `sentinelPassword` in the URL, because sentinels have their \
          own users";
+        self.is_sentinel = true;
         self
     }
 
@@ -223,6 +226,7 @@ impl Connector {
             after_close: attempts.follows_a_close(),
             timeout: self.wait,
             messages: self.messages,
+            is_sentinel: self.is_sentinel,
         };
         let opened = server.transport.connect(server, options).await;
         attempts.shook_hands(match &opened {

@@ -8,7 +8,7 @@ use super::{
     attempts::Servers,
     connection::ServerConfig,
     endpoint::Endpoint,
-    fred::{FredClient, Provider},
+    fred::{self, FredClient},
     socket::Sockets,
     target::Target,
     tls::Tls,
@@ -26,7 +26,7 @@ fn target_of(donor: &FredClient) -> Target {
     let config = donor.client_config();
     let sockets = Arc::new(Sockets {
         tls: config.uses_tls().then(|| Tls::of_donor(&config)).flatten(),
-        provider: config.credential_provider.clone().map(Provider),
+        provider: config.credential_provider.clone().map(fred::provider),
         wait: None,
     });
     let servers = Servers::new();

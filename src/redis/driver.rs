@@ -222,6 +222,9 @@ impl Driver {
             return;
         }
         resp::encode(&mut self.unsent, name, &args);
+        if let ("AUTH", Some(password)) = (name, args.last()) {
+            self.password = String::from_utf8_lossy(password).into_owned();
+        }
         let unconfirmed = confirmation(name).map(|kind| Unconfirmed {
             kind,
             channels: args,

@@ -177,3 +177,14 @@ async fn an_error_without_a_request_ends_the_connection_and_hides_the_password()
     let reason = peer.moving.await.unwrap();
     assert_eq!(reason, "ERR invalid command HELLO 3 AUTH u ..");
 }
+
+/// A later login has another password, which the server may repeat as well.
+#[tokio::test]
+async fn the_password_of_the_latest_login_is_removed_from_last_words() {
+    let mut peer = peer(Version::Resp3, 8);
+    let login = peer.ask("AUTH", &["app", "n3w"]);
+    peer.stream.read_exact(&mut [0; 32]).await.unwrap();
+    peer.says("+OK\r\n-ERR closing after app n3w\r\n").await;
+    assert!(login.await.unwrap().is_ok());
+    assert_eq!(peer.moving.await.unwrap(), "ERR closing after app ..");
+}

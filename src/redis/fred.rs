@@ -3,11 +3,8 @@
 
 use std::sync::Arc;
 
-use super::{
-    HashSlot,
-    connect_error::{ConnectError, ConnectErrorKind},
-    endpoint::Endpoint,
-};
+use super::{HashSlot, provider::Provider};
+use crate::credentials::{Credentials, CredentialsRequest};
 
 /// The slot of a key on a cluster.
 pub(crate) fn hash_slot(key: &[u8]) -> HashSlot {
@@ -18,27 +15,22 @@ pub(crate) fn hash_slot(key: &[u8]) -> HashSlot {
 pub(crate) use ::fred::clients::Client as FredClient;
 
 /// A fred client's own source of credentials.
-#[derive(Clone)]
-pub(super) struct Provider(pub(super) Arc<dyn ::fred::types::config::CredentialProvider>);
-
-impl Provider {
-    /// The user and password for the server at `endpoint`.
-    pub(super) async fn credentials(
-        &self,
-        endpoint: &Endpoint,
-    ) -> Result<(Option<String>, Option<String>), ConnectError> {
-        let server = match endpoint {
-            Endpoint::Tcp((host, port)) => {
-                Some(::fred::types::config::Server::new(host.clone(), *port))
-            }
-            Endpoint::Unix(_) => None,
-        };
-        self.0
-            .fetch(server.as_ref())
-            .await
-            .map_err(|error| ConnectError {
-                kind: ConnectErrorKind::Network,
-                details: format!("the credential provider failed: {}", error.details()),
+pub(super) fn provider(source: Arc<dyn ::fred::types::config::CredentialProvider>) -> Provider {
+    Provider::new(move |CredentialsRequest { host, port, .. }| {
+        let source = source.clone();
+        async move {
+            let server = (port != 0).then(|| ::fred::types::config::Server::new(host, port));
+            let fetched = source.fetch(server.as_ref()).await;
+            let (username, password) = fetched.map_err(|error| error.details().to_owned())?;
+            let credentials = Credentials {
+                username,
+                password,
+                end: None,
+            };
+            Ok::<_, String>(match source.refresh_interval() {
+                Some(interval) => credentials.valid_for(interval),
+                None => credentials,
             })
-    }
+        }
+    })
 }

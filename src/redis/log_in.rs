@@ -73,7 +73,16 @@ pub(super) async fn shake_hands(
     Ok(Greeted { greeting, info })
 }
 
-/// A connection that is not logged in yet.
+/// Logs an open connection in by other credentials.
+pub(super) async fn log_in_anew(
+    connection: &dyn Connection,
+    server: &ServerConfig,
+) -> Result<(), ConnectError> {
+    let opening = Opening { connection, server };
+    opening.log_in().await.map_err(|failed| failed.error)
+}
+
+/// A connection that may not be logged in yet.
 struct Opening<'a> {
     connection: &'a dyn Connection,
     server: &'a ServerConfig,

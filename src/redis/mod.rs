@@ -44,6 +44,8 @@ mod master_view;
 mod node;
 mod one_server;
 pub mod probe;
+mod provider;
+mod renewal;
 mod resp;
 mod rights;
 mod script_conn;
@@ -72,8 +74,9 @@ use durable::Wait;
 pub(crate) use endpoint::AddressMap;
 use events::EventSender;
 pub(crate) use events::Events;
+pub(crate) use provider::Provider;
 use server::SingleServer;
-pub(crate) use target::{Credentials, Target};
+pub(crate) use target::Target;
 pub(crate) use tls::{Identity, TlsSettings};
 
 use crate::{

@@ -134,7 +134,7 @@ impl Probe {
     /// Those of [`LockClient::connect`](crate::LockClient::connect).
     pub async fn sentinel_at(&self, address: &Address) -> Result<ProbedNode, Error> {
         let server = self.sentinels.as_ref().unwrap_or(&self.server);
-        open(Connector::new(server.at(address.clone()), 1)).await
+        open(Connector::new(server.at(address.clone()), 1).of_sentinel()).await
     }
 }
 

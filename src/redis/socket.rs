@@ -17,7 +17,7 @@ use tokio::{
     net::{TcpStream, UnixStream},
     sync::{mpsc, oneshot},
     task::JoinHandle,
-    time::timeout,
+    time::{Instant, timeout, timeout_at},
 };
 
 use super::{
@@ -28,9 +28,10 @@ use super::{
     },
     driver::{self, Driver, Received, Request},
     endpoint::{Endpoint, OwnEnd, Socket},
-    fred::Provider,
     handshake::{Handshake, Version},
     log_in::{Failed, Greeted, shake_hands},
+    provider::Provider,
+    renewal::Renewal,
     tls::Tls,
 };
 use crate::{error::Error, server_text};
@@ -68,6 +69,12 @@ impl Sockets {
         }))
     }
 
+    /// How long a connection may take to open.
+    fn wait_of(&self, options: ConnectOptions) -> Duration {
+        self.wait
+            .map_or(options.timeout, |wait| wait.min(options.timeout))
+    }
+
     async fn dial(&self, endpoint: &Endpoint) -> Result<(Box<dyn Socket>, OwnEnd), ConnectError> {
         let (host, port) = match endpoint {
             Endpoint::Unix(path) => {
@@ -91,18 +98,34 @@ impl Sockets {
         }
     }
 
-    async fn open(
+    /// Opens a connection within `wait`. The source of credentials is asked first.
+    async fn open_within(
         self,
+        wait: Duration,
         mut server: ServerConfig,
         options: ConnectOptions,
     ) -> Result<Opened, ConnectError> {
+        let deadline = Instant::now() + wait;
+        let mut end = None;
         if let Some(provider) = &self.provider {
-            let (username, password) = provider.credentials(&server.endpoint).await?;
-            server.log_in_as(username, password);
+            let asking = provider.credentials(&server.endpoint, options.is_sentinel, deadline);
+            let credentials = asking.await?;
+            server.log_in_as(credentials.username, credentials.password);
+            end = credentials.end;
         }
+        let opened = timeout_at(deadline, self.open(&server, options, end)).await;
+        opened.unwrap_or_else(|_| Err(ConnectError::timeout()))
+    }
+
+    async fn open(
+        &self,
+        server: &ServerConfig,
+        options: ConnectOptions,
+        end: Option<Instant>,
+    ) -> Result<Opened, ConnectError> {
         let mut earlier: Option<ConnectError> = None;
         for handshake in options.handshakes {
-            let failed = match self.open_by(*handshake, &server, options).await {
+            let failed = match self.open_by(*handshake, server, options, end).await {
                 Ok(opened) => return Ok(opened),
                 Err(failed) => failed,
             };
@@ -128,9 +151,19 @@ impl Sockets {
         handshake: Handshake,
         server: &ServerConfig,
         options: ConnectOptions,
+        end: Option<Instant>,
     ) -> Result<Opened, Failed> {
         let (socket, own_end) = self.dial(&server.endpoint).await?;
-        let (open, mut task) = Open::start(socket, server, options, handshake.version());
+        let renewal = end.zip(self.provider.clone());
+        let renewal = renewal.map(|(end, provider)| Renewal {
+            provider,
+            server: server.clone(),
+            is_sentinel: options.is_sentinel,
+            wait: self.wait_of(options),
+            version: handshake.version(),
+            end,
+        });
+        let (open, mut task) = Open::start(socket, server, options, handshake.version(), renewal);
         let Greeted { greeting, info } = tokio::select! {
             biased;
             greeted = shake_hands(&open, server, handshake) => greeted?,
@@ -153,13 +186,11 @@ impl Transport for Sockets {
         server: &ServerConfig,
         options: ConnectOptions,
     ) -> BoxFuture<Result<Opened, ConnectError>> {
-        let opening = self.clone().open(server.clone(), options);
-        let wait = self.wait;
+        let (server, wait) = (server.clone(), self.wait_of(options));
+        let opening = self.clone().open_within(wait, server, options);
         Box::pin(async move {
             let clocks = Clocks::now();
-            let wait = wait.map_or(options.timeout, |wait| wait.min(options.timeout));
-            let opened = timeout(wait, opening).await;
-            match opened.unwrap_or_else(|_| Err(ConnectError::timeout())) {
+            match opening.await {
                 Err(_) if clocks.differ() => Err(ConnectError::paused_clock()),
                 opened => opened,
             }
@@ -178,6 +209,9 @@ impl Transport for Sockets {
         let mut sockets = self.clone();
         if let Some(tls) = &options.tls {
             sockets.tls = Some(tls.clone());
+        }
+        if let Some(provider) = &options.provider {
+            sockets.provider = Some(provider.clone());
         }
         sockets.wait = options.wait.or(self.wait);
         Some(Arc::new(sockets))
@@ -236,16 +270,31 @@ impl Open {
         server: &ServerConfig,
         options: ConnectOptions,
         version: Version,
+        renewal: Option<Renewal>,
     ) -> (Self, Moving) {
         let (requests, taken) = mpsc::unbounded_channel();
         let (messages, received) = driver::messages(options.messages);
         let password = server.password.clone().unwrap_or_default();
         let driver = Driver::new(socket, version, password, taken, messages);
+        let of_renewal = Self {
+            requests: requests.clone(),
+            received: Mutex::default(),
+        };
+        let moving = match renewal {
+            None => tokio::spawn(driver.run()),
+            Some(renewal) => tokio::spawn(async move {
+                tokio::select! {
+                    biased;
+                    reason = driver.run() => reason,
+                    reason = renewal.keep(&of_renewal) => reason,
+                }
+            }),
+        };
         let open = Self {
             requests,
             received: Mutex::new(Some(received)),
         };
-        (open, Moving(tokio::spawn(driver.run())))
+        (open, Moving(moving))
     }
 }
 

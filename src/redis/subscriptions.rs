@@ -15,6 +15,7 @@ use super::{
     conn::Conn,
     connection::{Connection, Pushed},
     connector::Connector,
+    renewal::ENDS_TO_LOG_IN,
 };
 use session::{AT_ONCE, Session};
 use wanted::Wanted;
@@ -111,7 +112,13 @@ impl Subscriber {
                         );
                     }
                     let answers = u32::from(ended.during == During::Proved);
-                    let rest = connect_log.lost(&endpoint, reason, answers, opened.elapsed());
+                    let rest = match reason == ENDS_TO_LOG_IN {
+                        true => {
+                            tracing::debug!(server = %endpoint, reason, "a connection for subscriptions ends");
+                            Duration::ZERO
+                        }
+                        false => connect_log.lost(&endpoint, reason, answers, opened.elapsed()),
+                    };
                     rest.max(silence(unsubscribed))
                 }
             };

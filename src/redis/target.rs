@@ -8,15 +8,13 @@ use super::{
     connection::{ServerConfig, SocketOptions},
     endpoint::{Address, AddressMap},
     locator::{Locator, Nodes, Question},
+    provider::Provider,
     tls::{Tls, TlsSettings},
 };
 use crate::{
-    endpoint_kind::EndpointKind, error::Error, protocol::Protocol,
+    credentials::Credentials, endpoint_kind::EndpointKind, error::Error, protocol::Protocol,
     tls_verification::TlsVerification,
 };
-
-/// A user's name, which may be empty, and password.
-pub(crate) type Credentials = (String, String);
 
 /// Where to connect, and with which credentials.
 #[derive(Clone)]
@@ -161,35 +159,50 @@ impl Target {
         }
     }
 
-    pub(crate) fn log_in_as(&mut self, (username, password): Credentials) -> Result<(), Error> {
+    pub(crate) fn log_in_as(&mut self, credentials: Credentials) -> Result<(), Error> {
         if self.server.transport.has_credentials() {
             return Err(Error::config(
                 "`credentials` is set, and the fred client has a credential provider: set only one of them",
             ));
         }
-        let username = Some(username).filter(|name| !name.is_empty());
+        let Credentials {
+            username, password, ..
+        } = credentials;
         if let Some(asked) = &mut self.asked
             && asked.question == Question::AreYou
         {
             // Each server reports its own role.
-            asked
-                .server
-                .log_in_as(username.clone(), Some(password.clone()));
+            asked.server.log_in_as(username.clone(), password.clone());
         }
-        self.server.log_in_as(username, Some(password));
+        self.server.log_in_as(username, password);
         Ok(())
     }
 
-    pub(crate) fn ask_sentinels_as(
-        &mut self,
-        (username, password): Credentials,
-    ) -> Result<(), Error> {
+    /// Asks `provider` before each connection.
+    pub(crate) fn log_in_by(&mut self, provider: Provider) -> Result<(), Error> {
+        if self.server.transport.has_credentials() {
+            return Err(Error::config(
+                "`credentials_provider` is set, and the fred client has a credential provider: set only one of them",
+            ));
+        }
+        let options = SocketOptions {
+            provider: Some(provider),
+            ..SocketOptions::default()
+        };
+        for server in self.servers() {
+            open_on(server, &options);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn ask_sentinels_as(&mut self, credentials: Credentials) -> Result<(), Error> {
         let asked = self.asked.as_mut();
         let Some(asked) = asked.filter(|asked| asked.question != Question::AreYou) else {
             return Err(without_sentinels("`sentinel_credentials` is set"));
         };
-        let username = Some(username).filter(|name| !name.is_empty());
-        asked.server.log_in_as(username, Some(password));
+        asked
+            .server
+            .log_in_as(credentials.username, credentials.password);
         Ok(())
     }
 
@@ -271,12 +284,21 @@ fn socket_options(tls: &TlsSettings, wait: Option<Duration>) -> Result<SocketOpt
         true => None,
         false => Some(Tls::of_settings(tls)?),
     };
-    Ok(SocketOptions { tls, wait })
+    Ok(SocketOptions {
+        tls,
+        wait,
+        provider: None,
+    })
 }
 
 /// Has the connections to `server` opened with these options.
 fn open_on(server: &mut ServerConfig, options: &SocketOptions) {
-    if (options.tls.is_some() || options.wait.is_some())
+    let SocketOptions {
+        tls,
+        wait,
+        provider,
+    } = options;
+    if (tls.is_some() || wait.is_some() || provider.is_some())
         && let Some(transport) = server.transport.on(options)
     {
         server.transport = transport;

@@ -1,5 +1,5 @@
 use super::*;
-use crate::{error::Error, redis::node::Question};
+use crate::{credentials::Credentials, error::Error, redis::node::Question};
 
 fn reason(url: &str) -> String {
     match parse(url) {
@@ -238,9 +238,10 @@ fn nodes_that_are_given_one_by_one_are_as_in_a_url() {
 #[test]
 fn credentials_go_to_the_server_they_are_for() {
     let mut target = parse("redis-sentinel://old:pw@a/s?sentinelPassword=x").unwrap();
-    target.log_in_as(("app".into(), "one".into())).unwrap();
-    let of_sentinels = (String::new(), "two".into());
-    target.ask_sentinels_as(of_sentinels).unwrap();
+    target.log_in_as(Credentials::new("app", "one")).unwrap();
+    target
+        .ask_sentinels_as(Credentials::new("", "two"))
+        .unwrap();
     let asked = target.asked.unwrap().server;
     assert_eq!(target.server.username.as_deref(), Some("app"));
     assert_eq!(target.server.password.as_deref(), Some("one"));
@@ -249,7 +250,7 @@ fn credentials_go_to_the_server_they_are_for() {
         (None, Some("two"))
     );
     let mut target = parse("redis-replicated://a").unwrap();
-    target.log_in_as(("app".into(), "one".into())).unwrap();
+    target.log_in_as(Credentials::new("app", "one")).unwrap();
     assert_eq!(
         target.asked.unwrap().server.password.as_deref(),
         Some("one")

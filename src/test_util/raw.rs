@@ -37,6 +37,7 @@ impl RawConnection {
             handshakes: &[Handshake::Hello],
             after_close: false,
             timeout: TIMEOUT,
+            is_sentinel: false,
             messages: 1,
         };
         let opened = network.connect(&server, options).await;

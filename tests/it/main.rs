@@ -8,6 +8,7 @@ mod cluster;
 mod cluster_databases;
 mod connecting;
 mod contract;
+mod credentials_provider;
 mod dropped_guards;
 mod durability;
 mod election;

@@ -267,7 +267,7 @@ fn refuse_other_classes(section: &Section<'_>) -> Result<(), Error> {
         if let Some(class) = section.class(key)?.filter(|class| *class != harmless) {
             let instead = match key {
                 "credentialsResolver" => {
-                    ": leave it out of this client's file, and set `LockClientBuilder::credentials`"
+                    ": leave it out of this client's file, and set `LockClientBuilder::credentials_provider`"
                 }
                 _ => "",
             };

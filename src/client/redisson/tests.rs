@@ -610,3 +610,15 @@ fn errors_name_the_bad_setting_and_show_no_secret() {
     let deep = format!("{}{}", "[".repeat(10_000), "]".repeat(10_000));
     assert!(refusal(&deep).contains("line"));
 }
+
+#[test]
+fn a_resolver_of_credentials_is_an_error_that_names_the_method() {
+    for (key, is_named) in [("credentialsResolver", true), ("commandMapper", false)] {
+        let text = format!(
+            "singleServerConfig:\n  address: redis://a:1\n  {key}: !<com.example.Mine> {{}}\n"
+        );
+        let told = refusal(&text);
+        let named = told.contains("`LockClientBuilder::credentials_provider`");
+        assert_eq!(named, is_named, "{told}");
+    }
+}

@@ -8,6 +8,7 @@ use crate::{imports, tree::Tree};
 const LAYERS: [&[&str]; 6] = [
     &[
         "back_off",
+        "credentials",
         "durability",
         "endpoint_kind",
         "error",
