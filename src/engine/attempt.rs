@@ -28,6 +28,7 @@ use crate::{
     error::{Error, LostReason},
     owner::OwnerId,
     redis::SendPermit,
+    server_text,
     wire::{AcquireArgs, AcquireOutcome, LockSpec, Request, Wait},
 };
 
@@ -245,10 +246,10 @@ impl Attempt {
             set_reason(NO_ANSWER);
         }
         if spec.protocol.needs_messages()
-            && let Some(asking) = engine.batcher.may_announce(spec)
-            && !asking.await
+            && let Some(asking) = engine.batcher.refused_message(spec)
+            && let Some(words) = asking.await
         {
-            return Err(no_right(spec));
+            return Err(no_messages(&spec.channel, &words));
         }
         if engine.is_closed() {
             return Err(Error::Closed);
@@ -479,13 +480,13 @@ pub(super) fn replication_error(spec: &LockSpec, short: &Acknowledged) -> Error 
     }
 }
 
-/// The error for a user without the right to publish: the server would refuse the release.
-fn no_right(spec: &LockSpec) -> Error {
-    let channel = String::from_utf8_lossy(&spec.channel);
+/// The error where scripts may not publish: the server would refuse the release too.
+pub(super) fn no_messages(channel: &[u8], words: &str) -> Error {
+    let channel = server_text::shown(&String::from_utf8_lossy(channel));
     Error::Redis {
         message: format!(
-            "NOPERM this user may not publish to {channel:?}, and so could not release the lock: docs/operations.md \
-             lists the rights that it needs"
+            "{words} (scripts may not publish to `{channel}`, so the release would fail, and nothing was acquired: grant the rights of \
+             docs/operations.md, or use an end point with PUBLISH in scripts; only the spin lock needs no message)"
         ),
     }
 }

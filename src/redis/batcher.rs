@@ -222,10 +222,9 @@ impl Batcher {
         self.redis.trouble(self.redis.slot(&spec.key), durability)
     }
 
-    /// Asks whether the user may publish on the channel of `spec`; `None` if the client knows already, or need not know.
-    pub(crate) fn may_announce(&self, spec: &LockSpec) -> Option<BoxFuture<bool>> {
-        let slot = self.redis.slot(&spec.key);
-        self.redis.may_publish(slot, &spec.channel)
+    /// Asks whether releases of `spec` may publish: the server's words if they may not. `None` if the client knows that they may.
+    pub(crate) fn refused_message(&self, spec: &LockSpec) -> Option<BoxFuture<Option<String>>> {
+        self.redis.refused_message(&spec.key, &spec.channel)
     }
 
     /// Completes once calls of `durability` have a connection to the server of `spec`.

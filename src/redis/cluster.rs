@@ -234,7 +234,7 @@ impl Redis for Cluster {
         })
     }
 
-    fn may_publish(&self, slot: HashSlot, channel: &Bytes) -> Option<BoxFuture<bool>> {
+    fn refused_message(&self, key: &Bytes, channel: &Bytes) -> Option<BoxFuture<Option<String>>> {
         if !self.rights.is_unknown(channel) {
             return None;
         }
@@ -242,13 +242,13 @@ impl Redis for Cluster {
             .topology
             .routes
             .borrow()
-            .node(slot)?
+            .node(hash_slot(key))?
             .script_conn
             .current()?;
         let (rights, publishing) = (self.rights.clone(), self.topology.publishing);
-        let channel = channel.clone();
+        let (key, channel) = (key.clone(), channel.clone());
         Some(Box::pin(async move {
-            rights.ask(&conn, publishing, channel).await
+            rights.ask(&conn, publishing, key, channel).await
         }))
     }
 

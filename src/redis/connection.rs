@@ -134,6 +134,11 @@ pub(crate) trait Transport: Send + Sync {
         false
     }
 
+    /// Whether scripts of its servers may lack the right or the command to publish.
+    fn may_refuse_messages(&self) -> bool {
+        true
+    }
+
     /// Whether its connections are encrypted.
     fn is_encrypted(&self) -> bool {
         false

@@ -155,9 +155,9 @@ pub(crate) trait Redis: Send + Sync {
     /// Pings all servers that receive scripts. Completes when each has answered.
     fn ping(&self) -> BoxFuture<Result<(), CallError>>;
 
-    /// Asks whether the user may publish to `channel`, in `slot`; `None` if the client knows already, need not know, or
-    /// has no connection to ask by.
-    fn may_publish(&self, slot: HashSlot, channel: &Bytes) -> Option<BoxFuture<bool>>;
+    /// Asks the server of `key` whether scripts may publish to `channel`: its words if they may not. `None` if the client knows that
+    /// they may, or has no connection to ask by.
+    fn refused_message(&self, key: &Bytes, channel: &Bytes) -> Option<BoxFuture<Option<String>>>;
 
     /// Whether clients listen to `channel` by the other way of publishing (`PUBLISH` or `SPUBLISH`). `None` if there is
     /// only one way.

@@ -1,4 +1,4 @@
-//! Whether the user may announce releases: without that right, a lock could be acquired but not released.
+//! Whether scripts may announce releases: where they may not, a lock could be acquired but not released.
 
 use std::sync::Arc;
 
@@ -11,13 +11,28 @@ use super::{
 use crate::{
     hash::HashSet,
     sync::{Mutex, lock},
-    wire::script::Publishing,
+    wire::{Refusal, script::Publishing},
 };
 
-/// Servers before 7 cannot report it.
-const QUESTION: &str = "return redis.acl_check_cmd and not redis.acl_check_cmd(ARGV[1], ARGV[2], '0') and 'NOPERM' or 'OK'";
+/// Asks inside a script: a proxy, a renamed command or the user's rights may treat the command itself in another way. Servers before 7
+/// can only publish. No client subscribes to the first channel. The second one is the lock's own, for users without a right to the first;
+/// all clients ignore the message.
+const QUESTION: &str = "\
+local command, channel = ARGV[1], ARGV[2]
+if redis.acl_check_cmd then
+  local known, may = pcall(redis.acl_check_cmd, command, channel, '0')
+  if not known then
+    return 'NO ' .. (type(may) == 'table' and may.err or tostring(may))
+  end
+  return may and 'OK' or 'NO NOPERM this user may not publish to the channel'
+end
+local answer = redis.pcall(command, channel .. ':', '2')
+if type(answer) ~= 'number' then
+  answer = redis.pcall(command, channel, '2')
+end
+return type(answer) == 'number' and 'OK' or 'NO ' .. (type(answer) == 'table' and answer.err or 'an odd answer')";
 
-/// The client's knowledge of the user's right to publish: the kinds of channels on which it may.
+/// The client's knowledge of its right to publish: the kinds of channels on which it may.
 #[derive(Clone)]
 pub(super) struct Rights(Option<Arc<Mutex<HashSet<Bytes>>>>);
 
@@ -29,10 +44,9 @@ fn kind_of(channel: &Bytes) -> Bytes {
 }
 
 impl Rights {
-    /// The user `default` has all rights, or the server has no rules for it.
     pub(super) fn of(server: &ServerConfig) -> Self {
-        let username = server.username.as_deref().unwrap_or("default");
-        Self((username != "default").then(Arc::default))
+        let may_refuse = server.transport.may_refuse_messages();
+        Self(may_refuse.then(Arc::default))
     }
 
     /// Whether to [`ask`](Self::ask) before an acquisition: until the answer is yes once for each
@@ -42,29 +56,33 @@ impl Rights {
         known.is_some_and(|known| !lock(known).contains(&kind_of(channel)))
     }
 
-    /// Whether the user may publish to `channel`. A server that cannot report it counts as permitting.
+    /// The server's words if scripts may not publish to `channel`. A server that cannot say it now counts as permitting. The script
+    /// has the `key` of the lock: a proxy finds the server by it.
     pub(super) async fn ask(
         &self,
         conn: &LiveConn,
         publishing: Publishing,
+        key: Bytes,
         channel: Bytes,
-    ) -> bool {
+    ) -> Option<String> {
         let command = match publishing {
             Publishing::Classic => "PUBLISH",
             Publishing::Sharded => "SPUBLISH",
         };
-        let words = [QUESTION, "0", command].map(|word| Bytes::from_static(word.as_bytes()));
         let kind = kind_of(&channel);
-        let args = words.into_iter().chain([channel]).collect();
-        match conn.send("EVAL", args).await {
-            Ok(Frame::Text(answer)) if *answer == *b"NOPERM" => false,
-            Ok(Frame::Text(_)) => {
-                if let Some(known) = &self.0 {
-                    lock(known).insert(kind);
-                }
-                true
-            }
-            _ => true,
+        let args = vec![QUESTION.into(), "1".into(), key, command.into(), channel];
+        let Ok(Frame::Text(answer)) = conn.send("EVAL", args).await else {
+            return None;
+        };
+        if *answer == *b"OK"
+            && let Some(known) = &self.0
+        {
+            lock(known).insert(kind);
+        }
+        let words = answer.strip_prefix(b"NO ")?;
+        match Refusal::from_message(String::from_utf8_lossy(words).into_owned()) {
+            Refusal::Failed { message } => Some(message),
+            _ => None,
         }
     }
 }

@@ -242,17 +242,14 @@ impl Redis for SingleServer {
         Box::pin(async move { script_conn.ping().await })
     }
 
-    fn may_publish(&self, _slot: HashSlot, channel: &Bytes) -> Option<BoxFuture<bool>> {
+    fn refused_message(&self, key: &Bytes, channel: &Bytes) -> Option<BoxFuture<Option<String>>> {
         if !self.rights.is_unknown(channel) {
             return None;
         }
-        let (rights, conn, channel) = (
-            self.rights.clone(),
-            self.conns.script_conn.current()?,
-            channel.clone(),
-        );
+        let conn = self.conns.script_conn.current()?;
+        let (rights, key, channel) = (self.rights.clone(), key.clone(), channel.clone());
         Some(Box::pin(async move {
-            rights.ask(&conn, Publishing::Classic, channel).await
+            rights.ask(&conn, Publishing::Classic, key, channel).await
         }))
     }
 

@@ -209,6 +209,10 @@ impl Transport for Network {
         })
     }
 
+    fn may_refuse_messages(&self) -> bool {
+        false
+    }
+
     /// Each runtime has its own clock, which may be paused.
     fn is_reached_from_anywhere(&self) -> bool {
         false

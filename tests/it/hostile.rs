@@ -8,6 +8,7 @@ pub mod log_lines;
 mod long;
 mod missing_commands;
 mod outages;
+mod publishing;
 
 use std::time::Duration;
 

@@ -10,6 +10,7 @@ use tokio::time::{Instant, timeout_at};
 use super::{
     super::{
         CallError, Engine, Request,
+        attempt::no_messages,
         detach::{Caller, DetachOnDrop},
         retry::Retry,
         runtime,
@@ -295,20 +296,14 @@ impl Engine {
         }
     }
 
-    /// Checks that the user may publish: otherwise the server would refuse the release of what is
+    /// Checks that scripts may publish: otherwise the server would refuse the release of what is
     /// acquired.
     pub(super) async fn may_announce(&self, spec: &SyncSpec) -> Result<(), Error> {
         let redis = self.batcher.redis();
-        let slot = redis.slot(&spec.key);
-        if let Some(asked) = redis.may_publish(slot, &spec.channel)
-            && !asked.await
+        if let Some(asking) = redis.refused_message(&spec.key, &spec.channel)
+            && let Some(words) = asking.await
         {
-            let channel = String::from_utf8_lossy(&spec.channel);
-            return Err(Error::Redis {
-                message: format!(
-                    "NOPERM this user may not publish to {channel:?}: docs/operations.md lists the rights that it needs"
-                ),
-            });
+            return Err(no_messages(&spec.channel, &words));
         }
         Ok(())
     }

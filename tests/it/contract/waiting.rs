@@ -128,15 +128,18 @@ pub async fn the_end_of_a_nested_hold_wakes_no_waiter<S: Subject>() {
     bed.server.reset_calls().await;
     let waiter = spawn_waiter(&rival);
     bed.wait_for_refusals(1).await;
-    assert_eq!(inner.unlock().await, Ok(Released::StillHeld { holds: 1 }));
     let published = async || {
         let calls = bed.server.calls().await;
-        calls.get("publish").or(calls.get("spublish")).copied()
+        let count = calls.get("publish").or(calls.get("spublish")).copied();
+        count.unwrap_or_default()
     };
-    assert_eq!(published().await, None, "the lock is not free");
+    // Before Redis 7, a client can only publish to find out whether it may.
+    let before = published().await;
+    assert_eq!(inner.unlock().await, Ok(Released::StillHeld { holds: 1 }));
+    assert_eq!(published().await, before, "the lock is not free");
     assert_eq!(outer.unlock().await, Ok(Released::Fully));
     let guard = expect_grant(waiter).await;
-    assert_eq!(published().await, Some(1), "one message per freed lock");
+    assert_eq!(published().await, before + 1, "one message per freed lock");
     assert_eq!(guard.unlock().await, Ok(Released::Fully));
 }
 

@@ -190,6 +190,13 @@ pub async fn p_a11_a_short_attempt_ends_in_time_and_its_late_grant_is_released<S
     let client = stage.client(watched(seconds(60))).await;
     let name = unique_name("unreachable");
     let lock = client.kind::<S>(&name);
+    // The client asks before its first acquisition whether scripts may publish, and no more than that would arrive late.
+    let guard = client
+        .kind::<S>(unique_name("earlier"))
+        .lock()
+        .await
+        .unwrap();
+    assert_eq!(guard.unlock().await, Ok(Released::Fully));
     stage.faults().stall(true);
     let began = Instant::now();
     let tried = lock.try_lock_for(Duration::from_millis(300)).await;

@@ -102,6 +102,8 @@ async fn scripts_declare_all_keys_but_the_markers_of_readers() {
                 script = names[words[1]];
                 seen.insert(script);
             }
+            // The question whether scripts may publish.
+            (false, "EVAL") if words[1].contains("acl_check_cmd") => {}
             (false, "EVAL") => panic!("a script of other files: {line}"),
             (false, _) => {}
             (true, _) => {
