@@ -14,7 +14,7 @@ use crate::{
     engine::EngineHandle,
     error::Error,
     protocol::Protocol,
-    redis::{AddressMap, FredClient, Identity, Provider, Target, TlsSettings, probe::Probe},
+    redis::{AddressMap, FredClient, Provider, SecretFile, Target, TlsSettings, probe::Probe},
     tls_verification::TlsVerification,
 };
 
@@ -355,8 +355,50 @@ impl LockClientBuilder {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn ca_file(mut self, file: impl Into<PathBuf>) -> Self {
-        self.tls.ca = Some(file.into());
+    pub fn ca_file(self, file: impl Into<PathBuf>) -> Self {
+        self.trusting("ca_file", file.into(), None)
+    }
+
+    /// Trusts the authorities in this key store, in place of a [`ca_file`](Self::ca_file): in PKCS#12 or JKS, which need the
+    /// feature `keystore`, or in PEM.
+    ///
+    /// The authorities are the certificates that Java trusts. In a file without any, as `openssl pkcs12 -export -nokeys` writes
+    /// it, they are all certificates. An empty password stands for none: it reads certificates that are not encrypted, without
+    /// proof that they are unchanged.
+    ///
+    /// # Redisson
+    ///
+    /// `sslTruststore` and `sslTruststorePassword`.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(password: String) -> Result<(), redisson_lock::Error> {
+    /// let client = redisson_lock::LockClient::builder()
+    ///     .url("rediss://redis.internal:6380")
+    ///     .trust_store("/etc/redis/trust.p12", password.clone())
+    ///     .key_store("/etc/app/client.p12", password)
+    ///     .build()
+    ///     .await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn trust_store(self, file: impl Into<PathBuf>, password: impl Into<String>) -> Self {
+        self.trusting("trust_store", file.into(), Some(password.into()))
+    }
+
+    /// The authorities, in the file of `setting`.
+    pub(crate) fn trusting(
+        mut self,
+        setting: &'static str,
+        path: PathBuf,
+        password: Option<String>,
+    ) -> Self {
+        self.tls.ca = Some(SecretFile {
+            setting,
+            path,
+            password,
+        });
         self
     }
 
@@ -368,14 +410,40 @@ impl LockClientBuilder {
     ///
     /// `sslKeystore`, with the certificate and the key in PEM.
     pub fn client_certificate(
-        mut self,
+        self,
         certificate: impl Into<PathBuf>,
         key: impl Into<PathBuf>,
     ) -> Self {
-        self.tls.identity = Some(Identity {
-            certificate: certificate.into(),
-            key: key.into(),
-        });
+        let (certificate, key) = (certificate.into(), Some(key.into()));
+        self.presenting("client_certificate", certificate, key, None)
+    }
+
+    /// Presents a certificate of this key store, in place of a [`client_certificate`](Self::client_certificate): in PKCS#12 or
+    /// JKS, which need the feature `keystore`, or in PEM. The password is that of the store and of its keys.
+    ///
+    /// Of several keys, the client uses the first that is of an authority that the server names, or else the first.
+    ///
+    /// # Redisson
+    ///
+    /// `sslKeystore` and `sslKeystorePassword`.
+    pub fn key_store(self, file: impl Into<PathBuf>, password: impl Into<String>) -> Self {
+        self.presenting("key_store", file.into(), None, Some(password.into()))
+    }
+
+    /// The client's certificate, in the file of `setting`, and its key, there or in a file of its own.
+    pub(crate) fn presenting(
+        mut self,
+        setting: &'static str,
+        path: PathBuf,
+        key: Option<PathBuf>,
+        password: Option<String>,
+    ) -> Self {
+        let certificate = SecretFile {
+            setting,
+            path,
+            password,
+        };
+        self.tls.identity = Some((certificate, key));
         self
     }
 

@@ -11,6 +11,8 @@ use std::{
 
 use bytes::BytesMut;
 
+#[cfg(feature = "keystore")]
+use super::tls;
 use super::{
     client_info::{ConnIdentity, Identity, Subscriptions},
     cluster::fuzz as slots,
@@ -191,6 +193,28 @@ fn packed_replies_and_messages() {
         }
         black_box(message::read(bytes));
     });
+}
+
+#[cfg(feature = "keystore")]
+#[test]
+fn key_stores() {
+    let seeds: [&[u8]; 3] = [
+        b"\xfe\xed\xfe\xed\0\0\0\x02\0\0\0\x01\0\0\0\x01\0\x01a\0\0\0\0\0\0\0\0\0\0\0\x02\x30\0\0\0\0\x01\0\x04X509\0\0\0\x01x\
+          01234567890123456789",
+        b"\x30\x27\x02\x01\x03\x30\x22\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x07\x01\xa0\x15\x04\x13\x30\x11\x30\x0f\x06\x09\x2a\x86\x48\
+          \x86\xf7\x0d\x01\x07\x01\xa0\x02\x04\x00",
+        b"\x30\x0b\x02\x01\x03\x30\x00\x30\x04\x02\x02\x7f\xff",
+    ];
+    let words: [&[u8]; 7] = [
+        b"\x30\x84\xff\xff\xff\xff",
+        b"\x30\x80",
+        b"\xff\xff\xff\xff",
+        b"\x7f\xff\xff\xff",
+        b"\0\0\0\x01",
+        b"\x04\x00",
+        b"\xa1\x03\x02\x01\x05",
+    ];
+    fuzz(&seeds, &words, tls::fuzz::read);
 }
 
 #[test]

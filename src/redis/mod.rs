@@ -77,7 +77,7 @@ pub(crate) use events::Events;
 pub(crate) use provider::Provider;
 use server::SingleServer;
 pub(crate) use target::Target;
-pub(crate) use tls::{Identity, TlsSettings};
+pub(crate) use tls::{SecretFile, TlsSettings};
 
 use crate::{
     config::Config,

@@ -1,20 +1,29 @@
 //! TLS: the settings, and the sockets that they lead to. Its library is named only in this folder.
 
 #[cfg(feature = "rustls")]
+mod client_keys;
+#[cfg(feature = "rustls")]
 mod encrypted;
 #[cfg(feature = "rustls")]
 mod files;
 mod problem;
 #[cfg(feature = "rustls")]
+mod store;
+#[cfg(feature = "rustls")]
 mod verifier;
 #[cfg(not(feature = "rustls"))]
 mod without;
 
-use std::path::PathBuf;
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+};
 
 #[cfg(feature = "rustls")]
 pub(crate) use encrypted::Tls;
 pub(super) use problem::of_alert;
+#[cfg(all(test, feature = "keystore"))]
+pub(super) use store::fuzz;
 #[cfg(not(feature = "rustls"))]
 pub(crate) use without::Tls;
 
@@ -24,11 +33,45 @@ use crate::tls_verification::TlsVerification;
 #[derive(Debug, Clone, Default)]
 pub(crate) struct TlsSettings {
     /// The certificates of the trusted authorities.
-    pub(crate) ca: Option<PathBuf>,
-    pub(crate) identity: Option<Identity>,
+    pub(crate) ca: Option<SecretFile>,
+    /// The client's certificate and its key, in one file or in two.
+    pub(crate) identity: Option<(SecretFile, Option<PathBuf>)>,
     pub(crate) servers: Expected,
     /// What differs at the sentinels.
     pub(crate) sentinels: Expected,
+}
+
+/// A file of certificates or keys.
+#[cfg_attr(
+    not(feature = "rustls"),
+    expect(dead_code, reason = "only TLS reads them")
+)]
+#[derive(Clone)]
+pub(crate) struct SecretFile {
+    /// The setting that names the file.
+    pub(crate) setting: &'static str,
+    pub(crate) path: PathBuf,
+    /// The password of a key store. The file of a setting without one is in PEM.
+    pub(crate) password: Option<String>,
+}
+
+impl SecretFile {
+    /// Another file of the same setting.
+    #[cfg(feature = "rustls")]
+    fn at(&self, path: &Path) -> Self {
+        let path = path.to_owned();
+        Self {
+            path,
+            ..self.clone()
+        }
+    }
+}
+
+impl fmt::Debug for SecretFile {
+    /// Without the password.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {:?}", self.setting, self.path)
+    }
 }
 
 /// What the client expects of the certificates of one role.
@@ -37,17 +80,6 @@ pub(crate) struct Expected {
     pub(crate) verification: Option<TlsVerification>,
     /// The name in all servers' certificates, if it is not the host.
     pub(crate) name: Option<String>,
-}
-
-/// The client's certificate and its key. The files are in PEM.
-#[cfg_attr(
-    not(feature = "rustls"),
-    expect(dead_code, reason = "only TLS reads them")
-)]
-#[derive(Debug, Clone)]
-pub(crate) struct Identity {
-    pub(crate) certificate: PathBuf,
-    pub(crate) key: PathBuf,
 }
 
 impl TlsSettings {

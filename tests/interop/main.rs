@@ -19,6 +19,7 @@ mod resharding;
 mod rust_peer;
 mod stage;
 mod steps;
+mod stores;
 mod synchronizers;
 mod turns;
 mod waking;

@@ -6,6 +6,7 @@ mod endpoints;
 mod paused_clock;
 mod servers;
 mod set_ups;
+mod stores;
 pub mod tls;
 mod urls;
 

@@ -164,7 +164,7 @@ async fn files_without_the_expected_certificate_or_key_are_refused() {
     let ca = |name| refusal(builder().ca_file(file(name)));
     let message = ca("store.jks").await;
     assert!(
-        message.contains("keytool") && message.contains("store.jks"),
+        message.contains("`trust_store`") && message.contains("store.jks"),
         "{message}"
     );
     assert!(ca("empty.pem").await.contains("no certificate"));

@@ -59,13 +59,34 @@ pub(super) fn encrypt(
         builder = builder.tls_verification(verification);
     }
     if let Some(store) = store {
-        builder = builder.ca_file(file_of("sslTruststore", &store)?);
+        let (file, password) = store_of(both, "sslTruststore", &store, "sslTruststorePassword")?;
+        builder = builder.trusting("sslTruststore", file, Some(password));
     }
     if let Some(store) = first(both, "sslKeystore")? {
-        let store = file_of("sslKeystore", &store)?;
-        builder = builder.client_certificate(store.clone(), store);
+        let (file, password) = store_of(both, "sslKeystore", &store, "sslKeystorePassword")?;
+        builder = builder.presenting("sslKeystore", file, None, Some(password));
     }
     Ok(builder)
+}
+
+/// The file and the password of a store. Its form is told by its content, as in Java.
+fn store_of(
+    both: [&Section<'_>; 2],
+    key: &str,
+    url: &str,
+    password: &str,
+) -> Result<(PathBuf, String), Error> {
+    const TYPE: &str = "sslKeystoreType";
+    if let Some(form) = first(both, TYPE)?
+        && !["pkcs12", "jks", "pem"].contains(&&*form.to_lowercase())
+    {
+        return Err(Error::config(format!(
+            "{TYPE}: this client reads PKCS12, JKS and PEM: convert the store by `keytool -importkeystore \
+             -srcstoretype {form} -deststoretype PKCS12`"
+        )));
+    }
+    let password = first(both, password)?.unwrap_or_default();
+    Ok((file_of(key, url)?, password))
 }
 
 /// The file that a `file:` URL names.
@@ -74,7 +95,7 @@ fn file_of(key: &str, url: &str) -> Result<PathBuf, Error> {
     let path = path.strip_prefix("//").unwrap_or(path);
     if path.contains("://") || url.starts_with("http") {
         return Err(Error::config(format!(
-            "{key}: only files are supported, as in file:/etc/redis/ca.pem"
+            "{key}: only files are supported, as in file:/etc/redis/trust.p12"
         )));
     }
     Ok(path.into())

@@ -1,27 +1,36 @@
 //! The files of a client's TLS settings, which are read for each connection.
 
 use std::{
-    path::{Path, PathBuf},
+    io::Read,
+    path::PathBuf,
     sync::{Arc, Mutex},
 };
 
 use ::fred::{
     rustls::{
         ClientConfig,
-        crypto::ring,
-        pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
+        crypto::{CryptoProvider, ring},
+        pki_types::CertificateDer,
     },
     types::config::TlsConnector,
 };
 use sha1_smol::{Digest, Sha1};
 
-use super::{Identity, TlsSettings, verifier::Verifier};
+use super::{
+    SecretFile, TlsSettings,
+    client_keys::ClientKeys,
+    store::{self, Entry, Form, unusable},
+    verifier::Verifier,
+};
 use crate::{error::Error, sync::lock, tls_verification::TlsVerification};
+
+/// A file beyond this size is none of certificates: those of all authorities take 0.3 MiB.
+const MOST: u64 = 8 << 20;
 
 /// The files, and what they led to when they were last read.
 pub(super) struct Files {
-    ca: Option<PathBuf>,
-    identity: Option<Identity>,
+    ca: Option<SecretFile>,
+    identity: Option<(SecretFile, Option<PathBuf>)>,
     pub(super) verification: TlsVerification,
     last: Mutex<Last>,
 }
@@ -35,9 +44,14 @@ struct Last {
 
 /// What the files say.
 struct Contents {
-    authorities: Vec<CertificateDer<'static>>,
-    /// The texts of the client's certificate and key.
+    authorities: Authorities,
+    /// The bytes of the client's certificate and key.
     identity: Option<[Vec<u8>; 2]>,
+}
+
+enum Authorities {
+    OfFile(SecretFile, Vec<u8>),
+    OfSystem(Vec<CertificateDer<'static>>),
 }
 
 impl Files {
@@ -85,14 +99,19 @@ impl Files {
 
     fn read(&self) -> Result<Contents, Error> {
         let authorities = match &self.ca {
-            Some(ca) => certificates("ca_file", ca, &read("ca_file", ca)?)?,
+            Some(ca) => Authorities::OfFile(ca.clone(), read(ca)?),
             // Without verification, a system without authorities will do.
-            None if self.verification == TlsVerification::None => Vec::new(),
-            None => authorities_of_the_system()?,
+            None if self.verification == TlsVerification::None => Authorities::OfSystem(Vec::new()),
+            None => Authorities::OfSystem(authorities_of_the_system()?),
         };
-        let text = |file| read("client_certificate", file);
-        let identity = self.identity.as_ref();
-        let identity = identity.map(|files| Ok([text(&files.certificate)?, text(&files.key)?]));
+        let identity = self.identity.as_ref().map(|(certificate, key)| {
+            let bytes = read(certificate)?;
+            let key = match key {
+                Some(path) => read(&certificate.at(path))?,
+                None => bytes.clone(),
+            };
+            Ok([bytes, key])
+        });
         Ok(Contents {
             authorities,
             identity: identity.transpose()?,
@@ -100,38 +119,60 @@ impl Files {
     }
 
     fn connector(&self, contents: Contents) -> Result<TlsConnector, Error> {
-        let provider = ring::default_provider();
-        let algorithms = provider.signature_verification_algorithms;
-        let verifier = Verifier::new(self.verification, contents.authorities, algorithms);
-        let verifier = verifier.map_err(|reason| match &self.ca {
-            Some(ca) => unreadable("ca_file", ca, &reason),
-            None => no_authorities(&reason),
-        })?;
-        let config = ClientConfig::builder_with_provider(Arc::new(provider))
+        let provider = Arc::new(ring::default_provider());
+        let verifier = self.verifier(contents.authorities, &provider)?;
+        let config = ClientConfig::builder_with_provider(provider.clone())
             .with_safe_default_protocol_versions()
             .map_err(|error| Error::config(error.to_string()))?
             .dangerous()
             .with_custom_certificate_verifier(Arc::new(verifier));
-        let (Some(files), Some([certificate, key])) = (&self.identity, &contents.identity) else {
+        let (Some((file, key)), Some([bytes, key_bytes])) = (&self.identity, &contents.identity)
+        else {
             return Ok(TlsConnector::from(config.with_no_client_auth()));
         };
-        const SETTING: &str = "client_certificate";
-        let chain = certificates(SETTING, &files.certificate, certificate)?;
-        let key = PrivateKeyDer::from_pem_slice(key)
-            .map_err(|error| unreadable(SETTING, &files.key, &error.to_string()))?;
-        let config = config.with_client_auth_cert(chain, key);
-        let config =
-            config.map_err(|error| unreadable(SETTING, &files.certificate, &error.to_string()))?;
-        Ok(TlsConnector::from(config))
+        let mut held = store::read(file, bytes)?;
+        if Form::of(bytes) == Form::Pem {
+            let key = store::pem_key(key_bytes).map_err(|reason| match key {
+                Some(path) => unusable(&file.at(path), &reason),
+                None => unusable(file, &reason),
+            })?;
+            let chain = std::mem::take(&mut held.certificates);
+            held.keys.push(Entry { chain, key });
+        }
+        let keys = ClientKeys::new(held.keys, &provider);
+        let keys = keys.map_err(|reason| unusable(file, &reason))?;
+        Ok(TlsConnector::from(
+            config.with_client_cert_resolver(Arc::new(keys)),
+        ))
+    }
+
+    fn verifier(
+        &self,
+        authorities: Authorities,
+        provider: &CryptoProvider,
+    ) -> Result<Verifier, Error> {
+        let certificates = match authorities {
+            Authorities::OfSystem(certificates) => certificates,
+            Authorities::OfFile(file, bytes) => store::read(&file, &bytes)?.certificates,
+        };
+        let algorithms = provider.signature_verification_algorithms;
+        let verifier = Verifier::new(self.verification, certificates, algorithms);
+        verifier.map_err(|reason| match &self.ca {
+            Some(ca) => unusable(ca, &reason),
+            None => no_authorities(&reason),
+        })
     }
 }
 
 impl Contents {
     fn digest(&self) -> Digest {
+        let authorities: Vec<&[u8]> = match &self.authorities {
+            Authorities::OfFile(_, bytes) => vec![bytes],
+            Authorities::OfSystem(certificates) => certificates.iter().map(|one| &**one).collect(),
+        };
+        let identity = self.identity.iter().flatten().map(|bytes| &**bytes);
         let mut sha = Sha1::new();
-        let authorities = self.authorities.iter().map(|one| &**one);
-        let identity = self.identity.iter().flatten().map(|text| &**text);
-        for part in authorities.chain(identity) {
+        for part in authorities.into_iter().chain(identity) {
             // The length tells apart parts that continue one another.
             sha.update(&part.len().to_le_bytes());
             sha.update(part);
@@ -155,39 +196,19 @@ fn no_authorities(reason: &str) -> Error {
     ))
 }
 
-fn read(setting: &str, file: &Path) -> Result<Vec<u8>, Error> {
-    let bytes =
-        std::fs::read(file).map_err(|error| unreadable(setting, file, &error.to_string()))?;
-    // Java's: JKS, and PKCS#12, which is DER.
-    if bytes.starts_with(&[0xfe, 0xed, 0xfe, 0xed]) || bytes.starts_with(&[0x30, 0x82]) {
-        return Err(unreadable(
-            setting,
+fn read(file: &SecretFile) -> Result<Vec<u8>, Error> {
+    let read = || {
+        let opened = std::fs::File::open(&file.path)?;
+        let mut bytes = Vec::new();
+        opened.take(MOST + 1).read_to_end(&mut bytes)?;
+        Ok(bytes)
+    };
+    let bytes = read().map_err(|error: std::io::Error| unusable(file, &error.to_string()))?;
+    match bytes.len() as u64 > MOST {
+        true => Err(unusable(
             file,
-            "the file is a Java key store or DER, and must be PEM: convert JKS by `keytool -importkeystore \
-             -srckeystore <file> -destkeystore store.p12 -deststoretype PKCS12`, and PKCS#12 by `openssl pkcs12 -in \
-             store.p12 -nodes -out store.pem`",
-        ));
-    }
-    Ok(bytes)
-}
-
-fn unreadable(setting: &str, file: &Path, reason: &str) -> Error {
-    Error::config(format!("{setting} {}: {reason}", file.display()))
-}
-
-fn certificates(
-    setting: &str,
-    file: &Path,
-    text: &[u8],
-) -> Result<Vec<CertificateDer<'static>>, Error> {
-    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text).collect();
-    let found = found.map_err(|error| unreadable(setting, file, &error.to_string()))?;
-    match found.is_empty() {
-        true => Err(unreadable(
-            setting,
-            file,
-            "the file contains no certificate in PEM format",
+            "the file has over 8 MiB, and cannot be one of certificates or keys",
         )),
-        false => Ok(found),
+        false => Ok(bytes),
     }
 }

@@ -10,11 +10,11 @@ pub(in crate::redis) fn of_alert(details: &str) -> Option<ConnectErrorKind> {
         .next();
     Some(match word? {
         "CertificateRequired" => ConnectErrorKind::Certificate {
-            advice: "the server requires a client certificate: set `client_certificate`",
+            advice: "the server requires a client certificate: set `client_certificate` or `key_store`",
             is_lasting: true,
         },
         "CertificateExpired" => ConnectErrorKind::Certificate {
-            advice: "the server says that the client's certificate has expired: renew the files of `client_certificate`",
+            advice: "the server says that the client's certificate has expired: renew the files of `client_certificate` or `key_store`",
             is_lasting: false,
         },
         "UnknownCA"
@@ -23,12 +23,12 @@ pub(in crate::redis) fn of_alert(details: &str) -> Option<ConnectErrorKind> {
         | "CertificateRevoked"
         | "CertificateUnknown"
         | "AccessDenied" => ConnectErrorKind::Certificate {
-            advice: "the server rejects the client's certificate: set `client_certificate` to one of an authority that \
-                     the server trusts",
+            advice: "the server rejects the client's certificate: set `client_certificate` or `key_store` to one of an \
+                     authority that the server trusts",
             is_lasting: true,
         },
         _ => ConnectErrorKind::Certificate {
-            advice: "the server ended the TLS handshake: if it requires a client certificate, check `client_certificate`",
+            advice: "the server ended the TLS handshake: if it requires a client certificate, check `client_certificate` or `key_store`",
             is_lasting: false,
         },
     })
@@ -97,7 +97,7 @@ mod refusal {
             }
             Problem::UnknownIssuer => {
                 "the server's certificate is not signed by a trusted authority: set `ca_file` to the authority's PEM \
-                 file"
+                 file, or `trust_store`"
             }
             Problem::BadSignature => {
                 "the server's certificate is not signed by the key of its trusted authority, which another key of the \
