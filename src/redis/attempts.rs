@@ -55,6 +55,14 @@ fn pause(number: u32, longest: Duration) -> Duration {
     doubled.min(longest).mul_f64(1.0 + fastrand::f64() / 2.0)
 }
 
+/// The pause of one purpose after so many attempts in a row that ended before they reached the server.
+pub(super) fn pause_after(number: u32) -> Duration {
+    match number.checked_sub(1) {
+        None => Duration::ZERO,
+        Some(earlier) => pause(earlier, LONGEST_PAUSE),
+    }
+}
+
 /// The servers that one client connects to.
 pub(crate) struct Servers {
     known: Mutex<HashMap<Endpoint, Arc<Attempts>>>,
@@ -124,6 +132,14 @@ impl Attempts {
                 () = reached => {}
             }
         }
+    }
+
+    /// Takes a turn back whose attempt did not reach the server: other purposes need not wait for it.
+    pub(super) fn not_made(&self) {
+        let mut state = lock(&self.state);
+        state.number = state.number.saturating_sub(1);
+        let again = Instant::now() + pause(state.number, LONGEST_PAUSE);
+        state.next = state.next.map(|next| next.min(again));
     }
 
     /// As [`turn`](Self::turn), but does not wait.
@@ -360,6 +376,21 @@ mod tests {
         let now = Instant::now();
         attempts.reached();
         assert_eq!(waits.await.unwrap(), now);
+    }
+
+    /// A provider of credentials that fails for one connection delays no other connection to the same server.
+    #[tokio::test(start_paused = true)]
+    async fn an_attempt_that_does_not_reach_the_server_delays_no_other_purpose() {
+        let attempts = Attempts::default();
+        for _ in 0..20 {
+            attempts.turn().await;
+            attempts.not_made();
+        }
+        let began = Instant::now();
+        attempts.turn().await;
+        assert!(began.elapsed() <= FIRST_PAUSE * 2);
+        assert_eq!(pause_after(0), Duration::ZERO);
+        assert!(pause_after(20) >= LONGEST_PAUSE);
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,21 +1,24 @@
 //! Makes connections to one server.
 
 use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU32, Ordering},
+    },
     time::Duration,
 };
 
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::{
     BoxFuture,
-    attempts::{Attempts, ConnectLog},
+    attempts::{Attempts, ConnectLog, pause_after},
     batch_scope::{ConnScope, EndpointScope},
     client_info::{ConnIdentity, Subscriptions},
     conn::{Conn, PING_WAIT, Router, command},
     connect_advice::explain,
-    connect_error::ConnectError,
+    connect_error::{ConnectError, ConnectErrorKind},
     connection::{ConnectOptions, Connection, Frame, Opened, ServerConfig},
     endpoint::{Address, Endpoint},
     frame,
@@ -79,6 +82,8 @@ pub(super) struct Connector {
     locator: Arc<dyn Locate>,
     /// The scope of calls with scripts, if the connections carry any and the end point is no node of a cluster.
     scope: Option<Arc<EndpointScope>>,
+    /// The number of attempts in a row for which the provider gave no credentials.
+    unprovided: Arc<AtomicU32>,
     /// The target of the last attempt.
     last: Arc<Mutex<Endpoint>>,
 }
@@ -95,6 +100,7 @@ impl Connector {
             is_sentinel: false,
             locator: Arc::new(Fixed),
             scope: None,
+            unprovided: Arc::default(),
         }
     }
 
@@ -151,9 +157,14 @@ impl Connector {
         let attempts = server.servers.at(&server.endpoint);
         let connecting = async {
             if in_turn {
-                attempts.turn().await;
+                self.take_turn(&attempts).await;
             }
-            self.connect_to(&server, &attempts).await
+            let connected = self.connect_with(&server, &attempts).await;
+            let kind = connected.as_ref().err().map(|error| error.kind);
+            if in_turn {
+                self.note_provider(kind == Some(ConnectErrorKind::Provider), &attempts);
+            }
+            connected.map_err(|error| explain(error, &server, self.credentials))
         };
         let mut conn = tokio::select! {
             biased;
@@ -187,9 +198,22 @@ impl Connector {
         ConnectLog::new(purpose, &self.server.servers)
     }
 
-    async fn connect_to(&self, server: &ServerConfig, attempts: &Attempts) -> Result<Conn, Error> {
-        let connected = self.connect_with(server, attempts).await;
-        connected.map_err(|error| explain(error, server, self.credentials))
+    async fn take_turn(&self, attempts: &Attempts) {
+        let unprovided = self.unprovided.load(Ordering::Relaxed);
+        if unprovided > 0 {
+            sleep(pause_after(unprovided)).await;
+        }
+        attempts.turn().await;
+    }
+
+    /// Without credentials, the server was not asked: only this purpose pauses.
+    fn note_provider(&self, has_failed: bool, attempts: &Attempts) {
+        if has_failed {
+            attempts.not_made();
+            self.unprovided.fetch_add(1, Ordering::Relaxed);
+        } else {
+            self.unprovided.store(0, Ordering::Relaxed);
+        }
     }
 
     /// Retries with growing pauses until it is connected. `None` when `closed` is cancelled.

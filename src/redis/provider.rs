@@ -1,9 +1,8 @@
 //! A program's source of credentials, asked for each connection.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::Duration};
 
-use tokio::time::{Instant, timeout_at};
-use tokio_util::task::AbortOnDropHandle;
+use tokio::time::{Instant, timeout, timeout_at};
 
 use super::{
     BoxFuture,
@@ -14,6 +13,9 @@ use crate::{
     credentials::{Credentials, CredentialsRequest},
     server_text,
 };
+
+/// The longest call.
+const LONGEST: Duration = Duration::from_secs(5);
 
 type Provide = dyn Fn(CredentialsRequest) -> BoxFuture<Result<Credentials, String>> + Send + Sync;
 
@@ -38,8 +40,8 @@ impl Provider {
         }))
     }
 
-    /// The credentials for the server at `endpoint`. The callback runs in a task of its own: it can panic, and it can block its
-    /// thread.
+    /// The credentials for the server at `endpoint`. The callback runs in a task of its own: it can panic, it can block its thread,
+    /// and a late call can still fill a cache.
     pub(super) async fn credentials(
         &self,
         endpoint: &Endpoint,
@@ -56,12 +58,14 @@ impl Provider {
             is_sentinel,
         };
         let provide = self.0.clone();
-        let task = tokio::spawn(async move { provide(request).await });
-        let details = match timeout_at(deadline, AbortOnDropHandle::new(task)).await {
-            Ok(Ok(Ok(credentials))) => return Ok(credentials),
-            Ok(Ok(Err(reason))) => server_text::shown(&reason),
+        let task = tokio::spawn(async move { timeout(LONGEST, provide(request)).await });
+        let details = match timeout_at(deadline, task).await {
+            Ok(Ok(Ok(Ok(credentials)))) => return Ok(credentials),
+            Ok(Ok(Ok(Err(reason)))) => server_text::shown(&reason),
             Ok(Err(_)) => "it panicked".to_owned(),
-            Err(_) => "it did not answer within the time for one connection".to_owned(),
+            Ok(Ok(Err(_))) | Err(_) => {
+                "it did not answer within the time for one connection".to_owned()
+            }
         };
         Err(ConnectError {
             kind: ConnectErrorKind::Provider,

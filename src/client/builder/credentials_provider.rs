@@ -21,7 +21,7 @@ impl LockClientBuilder {
     ///
     /// A call counts in the time for one connection, [`connect_timeout`](Self::connect_timeout). A call that returns an error,
     /// panics or takes longer is one failed attempt of that connection, which the client repeats; other connections go on. An
-    /// open connection keeps its login meanwhile. The call runs on the client's runtime, in a task of its own: use
+    /// open connection keeps its login meanwhile. A late call goes on for up to 5 s, so that it can fill a cache. The call runs on the client's runtime, in a task of its own: use
     /// [`tokio::task::spawn_blocking`] for code that blocks. No log line and no error contains a password that it returned, but
     /// they show the text of its errors.
     ///

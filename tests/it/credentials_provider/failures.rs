@@ -75,6 +75,28 @@ async fn a_provider_that_blocks_its_thread_ends_in_time() {
     assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
 }
 
+/// A node of a cluster has 1.5 s to connect. The first call takes longer, and its result is kept by the provider.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_late_call_can_fill_a_cache() {
+    let cluster = Clustered::masters(2).await;
+    let cache = Arc::new(tokio::sync::OnceCell::new());
+    let builder = LockClient::builder()
+        .url(cluster.url())
+        .retry_start(SOON)
+        .credentials_provider(move |_| {
+            let cache = cache.clone();
+            async move {
+                let fetching = async {
+                    tokio::time::sleep(Duration::from_secs(2)).await;
+                    Credentials::none()
+                };
+                Ok::<_, String>(cache.get_or_init(|| fetching).await.clone())
+            }
+        });
+    let client = within(builder.build()).await.unwrap();
+    hand_over([&client, &client], "order").await;
+}
+
 #[tokio::test]
 async fn a_wrong_password_names_the_provider() {
     let server = Server::start_with(&["--requirepass", "right"]).await;
