@@ -719,3 +719,21 @@ async fn threads_share_permits_and_wait_for_latches() {
     })
     .await;
 }
+
+/// The provider runs on the client's own thread, and may block a thread of tokio's pool.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_provider_of_credentials_serves_a_blocking_client() {
+    let server = Server::start_with(&["--requirepass", "s3cret"]).await;
+    let url = server.url();
+    let visit = plainly(move || {
+        let builder = redisson_lock::LockClient::builder().url(url);
+        let builder = builder.credentials_provider(|_| async {
+            let reading = tokio::task::spawn_blocking(|| "s3cret".to_owned());
+            let password = reading.await.map_err(|error| error.to_string())?;
+            Ok::<_, String>(redisson_lock::Credentials::new("", password))
+        });
+        let client = builder.build_blocking()?;
+        client.reentrant_lock("a").lock()?.unlock()
+    });
+    assert_eq!(visit.await, Ok(Released::Fully));
+}
