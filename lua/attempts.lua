@@ -20,6 +20,16 @@ local function store_result(k, attempt, result, lasts)
   call('SET', KEYS[k + 1], attempt .. ' ' .. result, 'PX', lasts)
 end
 
+-- Runs the write that changes the number, the last one of its script. If the server refuses it, the result is removed: a repetition
+-- would find it, and report success.
+local function number_call(command, k, ...)
+  local changed = redis.pcall(command, KEYS[k], ...)
+  if type(changed) == 'table' and changed.err then
+    redis.pcall('PEXPIRE', KEYS[k + 1], 0)
+    error(changed)
+  end
+end
+
 -- Begins the writes of a script that frees permits or counts down, before it publishes and stores its result. A server that refuses
 -- writes refuses this one, and a message would be untrue. A server that is out of memory refuses SET only as the first write of a
 -- script, and PEXPIRE never.

@@ -22,9 +22,9 @@ local function operation(k, channel, attempt, lasts)
   end
   store_result(k, attempt, decimal(left), lasts)
   if left > 0 then
-    call('DECR', KEYS[k])
+    number_call('DECR', k)
   else
-    call('DEL', KEYS[k])
+    number_call('DEL', k)
   end
   return DONE, left
 end

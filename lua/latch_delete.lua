@@ -17,6 +17,6 @@ local function operation(k, channel, attempt, lasts)
   -- Redisson's waiters go on at this message only. PUBLISH can fail, so it precedes the result.
   call(PUBLISH, channel, '0')
   store_result(k, attempt, '1', lasts)
-  call('DEL', KEYS[k])
+  number_call('DEL', k)
   return DONE
 end

@@ -15,6 +15,6 @@ local function operation(k, value, channel, message, attempt, lasts)
   end
   store_result(k, attempt, '1', lasts)
   call(PUBLISH, channel, message)
-  call('SET', KEYS[k], value)
+  number_call('SET', k, value)
   return DONE
 end

@@ -17,6 +17,6 @@ local function operation(k, permits, attempt, lasts)
   end
   left = left - permits
   store_result(k, attempt, decimal(left), lasts)
-  call('DECRBY', KEYS[k], permits)
+  number_call('DECRBY', k, permits)
   return DONE, left
 end

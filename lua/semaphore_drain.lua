@@ -15,6 +15,6 @@ local function operation(k, attempt, lasts)
     return DONE, 0
   end
   store_result(k, attempt, decimal(left), lasts)
-  call('SET', KEYS[k], '0', 'KEEPTTL')
+  number_call('SET', k, '0', 'KEEPTTL')
   return DONE, left
 end

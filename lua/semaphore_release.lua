@@ -20,6 +20,6 @@ local function operation(k, permits, channel, attempt, lasts)
     call(PUBLISH, channel, decimal(left))
   end
   store_result(k, attempt, decimal(left), lasts)
-  call('INCRBY', KEYS[k], permits)
+  number_call('INCRBY', k, permits)
   return DONE, left
 end

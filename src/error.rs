@@ -78,8 +78,8 @@ impl Cause {
 /// A lock that another owner holds is not an error: [`try_lock`](crate::Lock::try_lock) and
 /// [`try_lock_for`](crate::Lock::try_lock_for) return `None`.
 ///
-/// An error's text does not repeat its [`source`](std::error::Error::source), which [`Error::Unavailable`] has. A log that prints
-/// the text alone, and not the chain, leaves out why Redis did not answer.
+/// An error's text has the deciding words: [`Error::Unavailable`] ends with those of its [`source`](std::error::Error::source), so a
+/// log that prints the text alone says why Redis did not answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -159,7 +159,7 @@ pub enum Error {
     /// Redis did not answer in time, or it answered only that it cannot serve yet (`LOADING`, `BUSY` and the like). After an
     /// acquisition the caller holds nothing; the client releases a late grant as soon as it can reach Redis. A release continues
     /// in the background, unless Redis refused until the lease was over.
-    #[error("Redis could not be reached: {reason}")]
+    #[error("Redis could not be reached: {reason}{}", because(reason, cause.as_deref()))]
     #[non_exhaustive]
     Unavailable {
         /// What the client waited for, or the error of the connection, without the cause.
@@ -173,7 +173,7 @@ pub enum Error {
     /// has released the hold.
     #[error(
         "`{name}` was released again: {acknowledged} of {wanted} required replicas acknowledged the acquisition in \
-         time"
+         time: raise `replica_wait`, or do without replicas by `Durability::Local`"
     )]
     #[non_exhaustive]
     Replication {
@@ -309,11 +309,6 @@ impl Error {
         Error::Unavailable { reason, cause }
     }
 
-    /// The error and its source in one line, for a log.
-    pub(crate) fn in_full(&self) -> impl fmt::Display + '_ {
-        InFull(self)
-    }
-
     /// The cause for which a client that got this error cannot connect.
     pub(crate) fn cause(&self) -> Arc<Cause> {
         match self {
@@ -329,15 +324,12 @@ impl Error {
     }
 }
 
-struct InFull<'a>(&'a Error);
-
-impl fmt::Display for InFull<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let error = self.0;
-        match std::error::Error::source(error) {
-            Some(source) => write!(f, "{error}: {source}"),
-            None => write!(f, "{error}"),
-        }
+/// The cause behind a `reason` that does not contain its words.
+fn because(reason: &str, cause: Option<&Cause>) -> String {
+    let cause = cause.map(ToString::to_string).unwrap_or_default();
+    match cause.is_empty() || reason.contains(&cause) {
+        true => String::new(),
+        false => format!(": {cause}"),
     }
 }
 
@@ -371,9 +363,10 @@ mod tests {
         let error = Error::unavailable_by("no answer within 3s", Some(cause.clone()));
         let text = "Redis could not be reached: no answer within 3s";
         let source = "the server answers \"LOADING the dataset\"";
-        assert_eq!(error.to_string(), text);
+        assert_eq!(error.to_string(), format!("{text}: {source}"));
         assert_eq!(error.source().map(ToString::to_string), Some(source.into()));
-        assert_eq!(error.in_full().to_string(), format!("{text}: {source}"));
+        let known = Error::unavailable_by(format!("no: {source}"), Some(cause.clone()));
+        assert_eq!(known.to_string().matches(source).count(), 1);
         let unexplained = Error::unavailable("no answer within 3s");
         assert_eq!(unexplained.to_string(), text);
         assert!(unexplained.source().is_none());

@@ -74,7 +74,7 @@ impl From<Error> for Failure {
         };
         let message = match &error {
             Error::WrongKind { .. } => format!("{error} (set it by --kind)"),
-            _ => out::in_full(&error),
+            _ => error.to_string(),
         };
         Self { code, message }
     }

@@ -22,17 +22,6 @@ pub fn written(result: io::Result<()>) -> Result<(), Failure> {
     })
 }
 
-/// The error and its sources in one line.
-pub fn in_full(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(next) = source {
-        text += &format!(": {next}");
-        source = next.source();
-    }
-    text
-}
-
 /// Prints a line to standard error. Ignores write errors.
 pub fn complain(message: &str) {
     let _ = writeln!(io::stderr(), "rlock: {message}");

@@ -179,8 +179,7 @@ where
     }
     if let Err(error) = released {
         crate::out::complain(&format!(
-            "the lock was not released and is free when its lease ends: {}",
-            crate::out::in_full(&error)
+            "the lock was not released and is free when its lease ends: {error}"
         ));
     }
     report.outcome = "done";

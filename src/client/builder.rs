@@ -605,21 +605,28 @@ impl LockClientBuilder {
     pub async fn build(self) -> Result<LockClient, Error> {
         let (own_runtime, retry_start) = (self.own_runtime, self.retry_start);
         let (target, config) = self.into_target()?;
-        let began = Instant::now();
-        loop {
+        let until = Instant::now() + retry_start;
+        let start = async || {
             let (target, config) = (target.clone(), config.clone());
-            let started = match own_runtime {
+            match own_runtime {
                 true => EngineHandle::start_on_own_thread(target, config).await,
                 false => EngineHandle::start(target, config).await,
+            }
+        };
+        let mut started = start().await;
+        while let Err(Error::Unavailable { .. }) = &started
+            && Instant::now() < until
+        {
+            let again = async {
+                tokio::time::sleep(RETRY_PAUSE).await;
+                start().await
             };
-            match started {
-                Err(Error::Unavailable { .. }) if began.elapsed() < retry_start => {
-                    let left = retry_start.saturating_sub(began.elapsed());
-                    tokio::time::sleep(RETRY_PAUSE.min(left)).await;
-                }
-                started => return started.map(LockClient::new),
+            match tokio::time::timeout_at(until, again).await {
+                Ok(again) => started = again,
+                Err(_) => break,
             }
         }
+        started.map(LockClient::new)
     }
 
     /// The servers and the settings.

@@ -165,12 +165,12 @@ impl Engine {
 
     /// Logs the `error` of a campaign that its candidate repeats.
     pub(crate) fn log_failed_campaign(&self, name: &str, error: &Error) {
-        match self.log_limits.campaigns.may_log() {
+        match self.log_limits.campaigns.may_log_about(error) {
             Some(suppressed) => {
-                tracing::warn!(%name, error = %error.in_full(), suppressed, "a campaign failed; the candidate campaigns again")
+                tracing::warn!(%name, %error, suppressed, "a campaign failed; the candidate campaigns again")
             }
             None => {
-                tracing::debug!(%name, error = %error.in_full(), "a campaign failed; the candidate campaigns again")
+                tracing::debug!(%name, %error, "a campaign failed; the candidate campaigns again")
             }
         }
     }

@@ -105,7 +105,7 @@ impl Engine {
             Err(_) => refusal.as_ref(),
         };
         if let Some(error) = failed {
-            match self.log_limits.failed_releases.may_log() {
+            match self.log_limits.failed_releases.may_log_about(error) {
                 Some(suppressed) => {
                     tracing::warn!(
                         ?error,

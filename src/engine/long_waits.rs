@@ -140,7 +140,7 @@ impl Engine {
                     };
                     format!("{}{more}", shown.join("; "))
                 }
-                Err(error) => format!("not known: {}", error.in_full()),
+                Err(error) => format!("not known: {error}"),
             }
         })
     }

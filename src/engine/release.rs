@@ -375,12 +375,12 @@ impl Engine {
 
     fn log_failed_release(&self, spec: &LockSpec, error: &Error) {
         let name = &spec.name;
-        match self.log_limits.failed_releases.may_log() {
+        match self.log_limits.failed_releases.may_log_about(error) {
             Some(suppressed) => {
-                tracing::warn!(%name, error = %error.in_full(), suppressed, "a dropped guard's lock was not released");
+                tracing::warn!(%name, %error, suppressed, "a dropped guard's lock was not released");
             }
             None => {
-                tracing::debug!(%name, error = %error.in_full(), "a dropped guard's lock was not released")
+                tracing::debug!(%name, %error, "a dropped guard's lock was not released")
             }
         }
     }
@@ -480,8 +480,10 @@ impl Engine {
                     }
                     Err(error) => error,
                 };
+                release.entry.set_refused_release(None);
                 let again = retry.again(&release.spec.name, error)?;
-                if !retry.is_in_doubt() && over() {
+                // A refusal answers the earlier sendings too: their connection is closed.
+                if over() && (again.refusal().is_some() || !retry.is_in_doubt()) {
                     return Err(again.into_error(&release.spec.name));
                 }
                 let refused = again.refused_error(&release.spec.name);
@@ -580,12 +582,12 @@ impl Engine {
             (Ok(_), None) => {}
             (Err(error), _) => {
                 let name = &spec.name;
-                match self.log_limits.failed_releases.may_log() {
+                match self.log_limits.failed_releases.may_log_about(&error) {
                     Some(suppressed) => {
-                        tracing::warn!(%name, error = %error.in_full(), suppressed, "a granted hold that no task uses was not released");
+                        tracing::warn!(%name, %error, suppressed, "a granted hold that no task uses was not released");
                     }
                     None => {
-                        tracing::debug!(%name, error = %error.in_full(), "a granted hold that no task uses was not released")
+                        tracing::debug!(%name, %error, "a granted hold that no task uses was not released")
                     }
                 }
             }

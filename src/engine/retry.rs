@@ -6,7 +6,7 @@
 //! - The client is closed, or the server refuses the request: it is not sent again.
 //! - The server answers a transient error, as in a failover: it has executed nothing, and the
 //!   request is sent again after a pause.
-//! - The server refuses a release, in any words: it is sent again after a pause. A forgotten
+//! - The server refuses a release, in any words but those of the script itself: it is sent again after a pause. A forgotten
 //!   release would keep the lock until its lease ends.
 //! - The connection broke: the server may have executed the request or not. It is sent again at
 //!   once, and its sender is *in doubt* from then on. A sender that gives up in doubt has to undo
@@ -64,7 +64,9 @@ impl Retry {
         match refusal {
             Refusal::WrongKind { .. } => false,
             Refusal::Transient { .. } => true,
-            Refusal::Failed { .. } => self.release_pause.is_some(),
+            Refusal::Failed { message } => {
+                self.release_pause.is_some() && !Refusal::is_of_script(message)
+            }
         }
     }
 
@@ -169,7 +171,7 @@ impl Engine {
             return;
         }
         let refusal = again.reason();
-        match self.log_limits.failed_releases.may_log() {
+        match self.log_limits.failed_releases.may_log_about(refusal) {
             Some(suppressed) => {
                 tracing::warn!(%name, refusal, suppressed, "the server refuses a release: the client repeats it")
             }

@@ -298,7 +298,7 @@ impl Engine {
             Err(refusal) => {
                 self.gauges.record_renewal(RenewalEnd::Refused);
                 let name = &tenure.spec.name;
-                match self.log_limits.refusals.may_log() {
+                match self.log_limits.refusals.may_log_about(refusal.message()) {
                     Some(suppressed) => {
                         tracing::warn!(%name, ?refusal, suppressed, "a renewal was refused");
                     }

@@ -189,6 +189,8 @@ impl Attempts {
             Ok(_) => handshakes.closed = None,
         }
         handshakes.instead_of_hello = match (result, handshakes.instead_of_hello) {
+            // A balancer without a server closes each connection. The server may be the same later.
+            (Err(ConnectErrorKind::Closed), kept) => kept,
             (Err(_) | Ok(Handshake::Hello), _) => None,
             (Ok(accepted), Some((_, at))) if at.elapsed() < HELLO_AGAIN_AFTER => {
                 Some((accepted, at))
@@ -229,7 +231,10 @@ pub(super) struct ConnectLog {
     brief: u32,
     /// Since when there has been no proved connection.
     since: Option<Instant>,
-    logged_at: Option<Instant>,
+    /// The reasons that were logged, and when.
+    logged: Vec<(String, Instant)>,
+    /// Why a connection ended whose successor is not known yet.
+    broken: Option<String>,
     lost: u64,
     failed: u64,
     gauges: Connections,
@@ -244,7 +249,8 @@ impl ConnectLog {
             short_lived: 0,
             brief: 0,
             since: None,
-            logged_at: None,
+            logged: Vec::new(),
+            broken: None,
             lost: 0,
             failed: 0,
             gauges: Connections::new(purpose),
@@ -262,11 +268,9 @@ impl ConnectLog {
         self.lost += 1;
         self.gauges.record_loss();
         self.trouble.set(Some(Arc::new(Cause::connection(reason))));
-        self.tell(
-            "the connection to Redis broke; connecting again",
-            server,
-            reason,
-        );
+        self.since.get_or_insert_with(Instant::now);
+        self.broken = Some(reason.to_owned());
+        tracing::debug!(%server, purpose = self.purpose, reason, "the connection to Redis broke; connecting again");
         if answers == 0 && lasted < PROVEN_AFTER {
             self.short_lived += 1;
             return pause(self.short_lived, LONGEST_REST);
@@ -285,24 +289,39 @@ impl ConnectLog {
         self.failed += 1;
         self.gauges.record_failure();
         self.trouble.set(Some(error.cause()));
-        self.tell("cannot connect to Redis", server, error.in_full());
+        // The failure tells more than the end of the connection before it, which a changed password may have caused.
+        self.broken = None;
+        self.tell("cannot connect to Redis", server, error);
+    }
+
+    /// There is a connection, which has proved nothing yet.
+    pub(super) fn connected(&mut self, server: &dyn fmt::Display) {
+        if let Some(reason) = self.broken.take() {
+            self.tell(
+                "the connection to Redis broke and was replaced",
+                server,
+                reason,
+            );
+        }
     }
 
     fn tell(&mut self, what: &str, server: &dyn fmt::Display, reason: impl fmt::Display) {
         let now = Instant::now();
         self.since.get_or_insert(now);
-        let is_due = self.logged_at.is_none_or(|at| now >= at + TELL_EVERY);
+        let reason = reason.to_string();
+        self.logged.retain(|(_, at)| now < *at + TELL_EVERY);
+        let is_due = self.logged.iter().all(|(logged, _)| *logged != reason);
         let Self {
             purpose,
             lost,
             failed,
             ..
         } = self;
-        if is_due && let Some(suppressed) = self.servers.lines.may_log() {
-            self.logged_at = Some(now);
-            tracing::warn!(%server, purpose, %reason, lost, failed, suppressed, "{what}");
+        if is_due && let Some(suppressed) = self.servers.lines.may_log_about(&reason) {
+            tracing::warn!(%server, purpose, reason, lost, failed, suppressed, "{what}");
+            self.logged.push((reason, now));
         } else {
-            tracing::debug!(%server, purpose, %reason, lost, failed, "{what}");
+            tracing::debug!(%server, purpose, reason, lost, failed, "{what}");
         }
     }
 
@@ -315,7 +334,7 @@ impl ConnectLog {
         self.gauges.record_recovery();
         let (after, lost, failed, purpose) =
             (since.elapsed(), self.lost, self.failed, self.purpose);
-        if self.logged_at.take().is_some()
+        if !std::mem::take(&mut self.logged).is_empty()
             && let Some(suppressed) = self.servers.lines.may_log()
         {
             tracing::info!(%server, purpose, ?after, lost, failed, suppressed, "connected to Redis again");

@@ -69,6 +69,24 @@ impl Conn {
         }
     }
 
+    /// Asks for the mode and role, which the answer to `HELLO` has unasked. Without an answer, they stay unknown. A peer without
+    /// `CLIENT INFO` is not asked: it may close the connection on `INFO` too.
+    pub(super) async fn learn_role(&mut self) {
+        if !self.mode.is_empty() || matches!(self.identity, ConnIdentity::Never) {
+            return;
+        }
+        let asking = command(&*self.connection, "INFO", &[]);
+        let Ok(Ok(info)) = timeout(PING_WAIT, self.router.run(asking)).await else {
+            return;
+        };
+        let info = frame::text(&info).unwrap_or_default();
+        let said = |name: &str| {
+            let value = info.lines().find_map(|line| line.strip_prefix(name));
+            value.unwrap_or_default().trim().to_owned()
+        };
+        (self.mode, self.role) = (said("redis_mode:"), said("role:"));
+    }
+
     /// Refuses a server of another kind than the URL names: a sentinel, a node of a cluster or a replica. An answer through a proxy
     /// says nothing about the rest of its servers.
     pub(super) fn check_role(&self, kind: EndpointKind) -> Result<(), Error> {
@@ -102,9 +120,10 @@ impl Conn {
             Ok(answer) => answer?,
         };
         match frame::error(&answer) {
-            // A server that is busy or refuses the command is alive.
-            Some(message) if message.starts_with("BUSY") || message.starts_with("NOPERM") => Ok(()),
-            Some(message) => Err(message),
+            // The server has forgotten the login.
+            Some(message) if message.starts_with("NOAUTH") => Err(message),
+            // A refusal in any other words is a sign of life: `MISCONF`, a quota, a missing right.
+            Some(_) => Ok(()),
             None if frame::text(&answer).as_deref() == Some(&number) => Ok(()),
             None => Err("the answer to PING belongs to another command".into()),
         }

@@ -226,7 +226,10 @@ impl Connector {
             loop {
                 let error = match self.locator.locate().await {
                     Ok(address) => match self.connect_at(address, true).await {
-                        Ok(conn) => return conn,
+                        Ok(conn) => {
+                            connect_log.connected(&self.endpoint());
+                            return conn;
+                        }
                         Err(error) => error,
                     },
                     Err(error) => {

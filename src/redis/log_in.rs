@@ -232,7 +232,7 @@ impl Opening<'_> {
 
 /// Whether a refusal, in small letters, is of the user or password, or of their lack.
 fn is_of_credentials(words: &str) -> bool {
-    const TEXTS: [&str; 13] = [
+    const TEXTS: [&str; 12] = [
         "wrongpass",
         "invalid password",
         "wrong password",
@@ -245,9 +245,10 @@ fn is_of_credentials(words: &str) -> bool {
         "invalid username",
         "auth fail",
         "authentication fail",
-        "account",
     ];
-    words.starts_with("noauth") || TEXTS.iter().any(|text| words.contains(text))
+    let is_locked = words.contains("account")
+        && (words.contains("lock") || words.contains("disabled") || words.contains("suspended"));
+    words.starts_with("noauth") || is_locked || TEXTS.iter().any(|text| words.contains(text))
 }
 
 /// Whether the server refuses `PING` and no more: the user lacks the right, or a proxy lacks the command.

@@ -53,7 +53,8 @@ impl Role {
             (Some(id), Some(other)) => id == other,
             _ => {
                 let point = |role: &Role| (role.history.clone(), role.offset);
-                self.is_master && other.is_master && point(self) == point(other)
+                let has_history = self.history.contains(|digit| digit != '0');
+                has_history && self.is_master && other.is_master && point(self) == point(other)
             }
         }
     }

@@ -201,6 +201,15 @@ fn two_names_of_one_server_are_one_server() {
     let mut copy = named("b", None);
     copy.offset += 1;
     assert_eq!(believed(&roles(&[named("a", None), copy]), None), undecided);
+    // Servers that report no history may have any.
+    let silent = |address: &str, history: &str| Role {
+        run_id: None,
+        ..master(address, history, "")
+    };
+    for history in ["", "0000000000000000000000000000000000000000"] {
+        let two = roles(&[silent("a", history), silent("b", history)]);
+        assert_eq!(believed(&two, None), undecided, "{history:?}");
+    }
     // A follower with two names counts once.
     let follower = |address: &str| Role {
         run_id: Some("follower".into()),

@@ -223,9 +223,7 @@ impl Node {
             Question::AreYou => connector,
         };
         let connected = connector.connect().await;
-        connected.inspect_err(
-            |error| tracing::debug!(host, port, error = %error.in_full(), "a node does not answer"),
-        )
+        connected.inspect_err(|error| tracing::debug!(host, port, %error, "a node does not answer"))
     }
 
     async fn ask_sentinel(

@@ -22,10 +22,12 @@ fn describes(info: &str, end: &OwnEnd) -> bool {
             let seen = |name| seen(name).and_then(|seen| seen.parse::<SocketAddr>().ok());
             let host = |address: &SocketAddr| address.ip().to_canonical();
             let is_own = |seen: SocketAddr| host(&seen) == host(own) && seen.port() == own.port();
-            // A proxy on this host may connect from the same port by chance. It connects to another port of the host.
-            let is_another_port =
-                |at: SocketAddr| host(&at) == host(peer) && at.port() != peer.port();
-            seen("addr").is_some_and(is_own) && !seen("laddr").is_some_and(is_another_port)
+            // A proxy on this host may connect from the same port by chance. It connects to another port or host.
+            let is_elsewhere = |at: SocketAddr| match host(&at) == host(peer) {
+                true => at.port() != peer.port(),
+                false => host(own) == host(peer),
+            };
+            seen("addr").is_some_and(is_own) && !seen("laddr").is_some_and(is_elsewhere)
         }
     }
 }

@@ -9,7 +9,6 @@ use tokio_util::sync::CancellationToken;
 use super::{
     Answered, BoxFuture, CallError, EventSender, Events, HashSlot, Redis, Tasks,
     batch_scope::{BatchScope, EndpointScope},
-    conn::Conn,
     connector::Connector,
     durable::{Durable, Durables, Wait},
     events::{self, MESSAGES},
@@ -68,7 +67,7 @@ impl SingleServer {
             .to(Arc::new(locator.clone()))
             .within_scope(scope.clone());
         let listener = Connector::new(target.server, MESSAGES).to(Arc::new(locator.clone()));
-        let (first, first_listening) = match target.lazy {
+        let (mut first, first_listening) = match target.lazy {
             true => (None, None),
             false => (
                 Some(connector.connect().await?),
@@ -76,9 +75,10 @@ impl SingleServer {
             ),
         };
 
-        first
-            .iter()
-            .try_for_each(|conn: &Conn| conn.check_role(scope.kind()))?;
+        if let Some(conn) = &mut first {
+            conn.learn_role().await;
+            conn.check_role(scope.kind())?;
+        }
         let (events, receiver) = events::channel();
         let (wants, wanted) = Wants::new();
         let (closed, tasks) = (CancellationToken::new(), Tasks::here());

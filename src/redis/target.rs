@@ -280,6 +280,11 @@ fn socket_options(tls: &TlsSettings, wait: Option<Duration>) -> Result<SocketOpt
             "certificates are not checked: any machine on the way can read the password and change the locks"
         );
     }
+    if tls.servers.verification == Some(TlsVerification::Ca) && tls.ca.is_none() {
+        tracing::warn!(
+            "any certificate of a public authority is accepted for any server: set server_name or ca_file"
+        );
+    }
     let tls = match tls.is_empty() {
         true => None,
         false => Some(Tls::of_settings(tls)?),

@@ -56,11 +56,21 @@ impl Refusal {
     /// Reads the refusal from the server's error message.
     pub(crate) fn from_message(message: String) -> Self {
         let message = server_text::shown(&message);
-        const TRANSIENT: [&str; 9] = [
+        if Self::names_passing_state(&message) || has_passing_words(&message) {
+            Refusal::Transient { message }
+        } else {
+            Refusal::Failed { message }
+        }
+    }
+
+    /// Whether the message is Redis' own about a state of the server or of a slot that passes.
+    pub(crate) fn names_passing_state(message: &str) -> bool {
+        const CODES: [&str; 10] = [
             "BUSY",
             "LOADING",
             "CLUSTERDOWN",
             "MASTERDOWN",
+            "MISCONF",
             "READONLY",
             "NOREPLICAS",
             "TRYAGAIN",
@@ -71,17 +81,44 @@ impl Refusal {
         // commands makes it safe to repeat the whole script.
         const IN_SCRIPTS: [&str; 2] = ["access a non local key", "while the cluster is down"];
         let in_script = IN_SCRIPTS.iter().any(|text| message.contains(text));
-        // Servers before 7 prefix the position in the script: `@user_script: 12: -READONLY You can't ..`.
-        let text = message
-            .rsplit_once(": -")
-            .map_or(&*message, |(_, text)| text);
-        let code = text.split(' ').next().unwrap_or_default();
-        if in_script || TRANSIENT.contains(&code) {
-            Refusal::Transient { message }
-        } else {
-            Refusal::Failed { message }
-        }
+        in_script || CODES.contains(&code(without_position(message)))
     }
+
+    /// Whether the message is of a script of this crate, which would refuse a repetition too.
+    pub(crate) fn is_of_script(message: &str) -> bool {
+        const TEXTS: [&str; 2] = [
+            "that is too many permits",
+            "a later attempt has used this key",
+        ];
+        TEXTS.iter().any(|text| message.contains(text))
+    }
+}
+
+/// The message without the position in a script, which servers before 7 prefix: `@user_script: 12: -READONLY You can't ..`.
+fn without_position(message: &str) -> &str {
+    message.rsplit_once(": -").map_or(message, |(_, text)| text)
+}
+
+fn code(text: &str) -> &str {
+    text.split(' ').next().unwrap_or_default()
+}
+
+/// Whether a provider or proxy says in words of its own that it does not serve now.
+fn has_passing_words(message: &str) -> bool {
+    const WORDS: [&str; 5] = [
+        "limit exceeded",
+        "quota",
+        "try again",
+        "throttl",
+        "too many requests",
+    ];
+    let text = without_position(message);
+    // A server quotes what a caller sent, such as a lock's name.
+    let quoted = [" '", " `", " \""].map(|quote| text.find(quote).unwrap_or(text.len()));
+    let own = &text[..quoted.into_iter().min().unwrap_or_default()];
+    let own = own.to_ascii_lowercase();
+    let is_of_user = ["NOAUTH", "NOPERM", "WRONGPASS"].contains(&code(text));
+    !is_of_user && WORDS.iter().any(|words| own.contains(words))
 }
 
 impl Reply {
@@ -185,6 +222,28 @@ mod tests {
         assert!(transient("NOREPLICAS Not enough good replicas to write."));
         assert!(transient(
             "ERR Script attempted to access a non local key in a cluster node"
+        ));
+        for passing in [
+            "MISCONF Errors writing to the AOF file: No space left on device",
+            "@user_script: 12: -MISCONF Redis is configured to save RDB snapshots, but it's currently unable to",
+            "ERR max daily request limit exceeded. Limit: 10000, Usage: 10000.",
+            "ERR max requests limit exceeded. Limit: 500000, Usage: 500000.",
+            "ERR Please try again later",
+            "Too Many Requests",
+            "ERR the quota of this database is used up",
+            "request throttled",
+            "ERR the request can't be served, try again",
+            "LIMITED the quota of this account is used up",
+        ] {
+            assert!(transient(passing), "{passing}");
+        }
+        assert!(!transient(
+            "NOPERM No permissions to access a channel: quota"
+        ));
+        assert!(!transient("WRONGPASS try again"));
+        assert!(!transient("ERR unknown command"));
+        assert!(!transient(
+            "ERR unknown command 'EVAL', with args beginning with: 'the quota', try again"
         ));
         assert!(!transient("NOPERM this user has no permissions"));
         assert!(!transient("OOM command not allowed"));

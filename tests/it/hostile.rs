@@ -8,6 +8,7 @@ pub mod log_lines;
 mod long;
 mod missing_commands;
 mod outages;
+mod passing;
 mod publishing;
 
 use std::time::Duration;
@@ -300,7 +301,7 @@ async fn the_cause_reaches_the_caller() {
             error.is_some_and(|(text, source)| {
                 source.is_some_and(|source| {
                     let named = source.contains("password") && source.contains("WRONGPASS");
-                    named && !text.contains(&source)
+                    named && text.matches(&source).count() == 1
                 })
             })
         })

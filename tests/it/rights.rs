@@ -20,6 +20,8 @@ const PASSWORD: &str = "secret";
 pub fn rights(part: &str) -> Vec<String> {
     let block = DOCS
         .split("```")
+        .skip(1)
+        .step_by(2)
         .find(|block| block.contains("ACL SETUSER"))
         .expect("the page lists the rights");
     let sections = block.split("# ").skip(1);

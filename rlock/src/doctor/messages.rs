@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use redisson_lock::{Config, Error, LockClient};
 
 use super::Findings;
-use crate::{Failure, fleet::Servers, out};
+use crate::{Failure, fleet::Servers};
 
 /// The poll interval of the waiter. It is so long that a poll is not mistaken for a message.
 const POLL: Duration = Duration::from_secs(20);
@@ -40,10 +40,7 @@ pub async fn look(servers: &Servers, name: &str, findings: &mut Findings) -> Res
         let to_do = "See the other findings, or check another name by --name.";
         findings.problem(
             "messages",
-            format!(
-                "acquiring and releasing the lock {name:?} failed: {}",
-                out::in_full(&error)
-            ),
+            format!("acquiring and releasing the lock {name:?} failed: {error}"),
             to_do,
         );
     }

@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     durability::Durability,
-    error::Error,
+    error::{Cause, Error},
     sync::lock,
     timers,
     wire::{
@@ -32,6 +32,8 @@ use crate::{
 
 pub(super) const NO_ANSWER: &str =
     "the server did not answer in time; the operation goes on in the background";
+/// The reason behind the words of the server.
+const REFUSED: &str = "the server refuses the operation, which goes on in the background";
 const FORGOTTEN: &str = "the connection broke, and the server forgets soon whether it executed the operation: check the count before a repetition";
 pub(super) const NO_REPLY: &str = "the server did not answer in time";
 
@@ -230,7 +232,14 @@ impl Engine {
             Some(Err(error)) => Err(error),
             None => {
                 let refused = lock(&caller).take();
-                Err(refused.unwrap_or_else(|| self.no_answer(spec, NO_ANSWER)))
+                Err(match refused {
+                    // The server may still execute it: the caller must not take the words for the end.
+                    Some(Error::Redis { message }) => {
+                        Error::unavailable_by(REFUSED, Some(Arc::new(Cause::server(&*message))))
+                    }
+                    Some(error) => error,
+                    None => self.no_answer(spec, NO_ANSWER),
+                })
             }
         }
     }
@@ -281,11 +290,11 @@ impl Engine {
 
     fn log_unreleased(&self, spec: &SyncSpec, error: &Error) {
         let name = &spec.name;
-        match self.log_limits.failed_releases.may_log() {
+        match self.log_limits.failed_releases.may_log_about(error) {
             Some(suppressed) => {
-                tracing::warn!(%name, error = %error.in_full(), suppressed, "permits were not given back")
+                tracing::warn!(%name, %error, suppressed, "permits were not given back")
             }
-            None => tracing::debug!(%name, error = %error.in_full(), "permits were not given back"),
+            None => tracing::debug!(%name, %error, "permits were not given back"),
         }
     }
 

@@ -468,7 +468,7 @@ impl Engine {
                 }
                 Err(CallError::Refused(refusal)) => {
                     let name = &permit.spec.name;
-                    match self.log_limits.refusals.may_log() {
+                    match self.log_limits.refusals.may_log_about(refusal.message()) {
                         Some(suppressed) => {
                             tracing::warn!(%name, ?refusal, suppressed, "a renewal was refused");
                         }

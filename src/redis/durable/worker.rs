@@ -241,7 +241,8 @@ impl<L: Fn() -> usize + Send + Sync> DurableWorker<L> {
             .map(|call| {
                 let text = call.script.text(publishing);
                 // The first sending has the text: a NOSCRIPT would waste a WAIT.
-                match self.sent.insert(std::ptr::from_ref(call.script).addr()) {
+                let is_first = self.sent.insert(std::ptr::from_ref(call.script).addr());
+                match is_first || conn.lacks_evalsha() {
                     true => ("EVAL", text.source.clone()),
                     false => ("EVALSHA", text.sha.clone()),
                 }
@@ -345,7 +346,7 @@ impl<L: Fn() -> usize + Send + Sync> DurableWorker<L> {
     }
 
     fn tell(&self, what: &str, message: &str) {
-        if let Some(suppressed) = self.log_limit.may_log() {
+        if let Some(suppressed) = self.log_limit.may_log_about(message) {
             tracing::warn!(message, suppressed, "{what}");
         }
     }

@@ -141,7 +141,7 @@ impl LiveConn {
         operations: &[Operation],
     ) -> Result<Frame, Arc<str>> {
         let text = script.text(publishing);
-        let (name, sent) = match self.lacks_evalsha.load(Ordering::Relaxed) {
+        let (name, sent) = match self.lacks_evalsha() {
             true => ("EVAL", &text.source),
             false => ("EVALSHA", &text.sha),
         };
@@ -152,6 +152,11 @@ impl LiveConn {
             answer = again.await?;
         }
         Ok(self.proved_by(answer))
+    }
+
+    /// Whether the peer has refused `EVALSHA`.
+    pub(in crate::redis) fn lacks_evalsha(&self) -> bool {
+        self.lacks_evalsha.load(Ordering::Relaxed)
     }
 
     /// Whether the server has run nothing of a call, but may run it from the script's text: a repetition at once is safe (P-T1).

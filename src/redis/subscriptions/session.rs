@@ -34,8 +34,7 @@ fn answered(answer: Result<Result<Frame, Arc<str>>, Elapsed>) -> Result<Option<S
 
 /// Whether the server has refused a subscription in words of a passing state, such as a moving slot.
 fn may_pass(message: &str) -> bool {
-    let refusal = Refusal::from_message(message.to_owned());
-    matches!(refusal, Refusal::Transient { .. })
+    Refusal::names_passing_state(message)
 }
 
 /// Whether the answer to `SUNSUBSCRIBE` leaves the subscription in place. The server ends the subscriptions of a slot that

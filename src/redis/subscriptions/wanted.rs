@@ -168,7 +168,7 @@ impl Wanted {
     pub(super) fn refuse(&mut self, channel: &Bytes, message: String) {
         let shown = server_text::shown(&String::from_utf8_lossy(channel));
         let message = server_text::shown(&message);
-        match self.lines.may_log() {
+        match self.lines.may_log_about(&message) {
             Some(suppressed) => tracing::warn!(
                 channel = shown,
                 message,

@@ -1,6 +1,6 @@
 //! Servers of another type than the URL says, and servers that are configured twice.
 
-use redisson_lock::{Config, Error, LockClient};
+use redisson_lock::{Config, Error, LockClient, Protocol};
 use testbed::{Clustered, Replicated, Server, Watched};
 
 /// The error of connecting.
@@ -41,6 +41,9 @@ async fn a_sentinel_that_is_taken_for_a_server() {
         let url = format!("{scheme}://{sentinel}");
         is_named(&url, "sentinel", "redis-sentinel://host:port/service").await;
     }
+    // In RESP2 there is no greeting, which would tell.
+    let url = format!("redis://{sentinel}?protocol=RESP2");
+    is_named(&url, "sentinel", "redis-sentinel://host:port/service").await;
     let error = refusal(at(&format!("redis-sentinel://{sentinel}/another"))).await;
     assert!(error.to_string().contains("\"another\""), "{error}");
 }
@@ -69,6 +72,8 @@ async fn a_node_of_a_cluster_that_is_taken_for_a_server() {
         )
         .await;
     }
+    let url = format!("redis://{node}?protocol=RESP2");
+    is_named(&url, "a single node of a cluster", "endpoint=proxy").await;
     let url = format!("redis-sentinel://{node}/mymaster");
     is_named(&url, "not a sentinel", "redis-cluster://").await;
 }
@@ -78,13 +83,15 @@ async fn a_node_of_a_cluster_that_is_taken_for_a_server() {
 async fn a_replica_that_is_taken_for_its_master() {
     let servers = Replicated::start(1).await.servers;
     let replica = servers[1].url();
-    let error = refusal(at(&replica)).await;
-    assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
-    let text = crate::in_full(&error);
-    assert!(
-        text.contains("a replica") && text.contains("redis-sentinel://"),
-        "{text}"
-    );
+    for protocol in [Protocol::Auto, Protocol::Resp2] {
+        let error = refusal(at(&replica).protocol(protocol)).await;
+        assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
+        let text = error.to_string();
+        assert!(
+            text.contains("a replica") && text.contains("redis-sentinel://"),
+            "{text}"
+        );
+    }
     let patient = at(&replica).retry_start(super::SOON);
     let connecting = tokio::spawn(patient.build());
     let () = servers[1].command(&["REPLICAOF", "NO", "ONE"]).await;

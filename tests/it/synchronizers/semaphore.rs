@@ -309,3 +309,47 @@ async fn semaphores_with_one_channel_are_two() {
     timeout(SOON, first).await.unwrap().unwrap().unwrap();
     no_client_listens(&server, CHANNEL).await;
 }
+
+/// The result that the server keeps for a repetition must not outlive the refused change.
+#[tokio::test]
+async fn a_release_whose_last_write_is_refused_is_repeated_and_not_taken_for_done() {
+    let server = Server::start().await;
+    let user = |right: &str| {
+        let words = [
+            "ACL", "SETUSER", "app", "on", ">s3cret", "~*", "&*", "+@all", right,
+        ];
+        words.map(str::to_owned)
+    };
+    let allow = async |right: &str| {
+        let words = user(right);
+        let words: Vec<_> = words.iter().map(String::as_str).collect();
+        server.command::<()>(&words).await;
+    };
+    allow("-incrby").await;
+    let url = format!("redis://app:s3cret@127.0.0.1:{}", server.port());
+    let client = LockClient::connect(&url).await.unwrap();
+    let (pool, latch) = (client.semaphore("pool"), client.count_down_latch("latch"));
+    assert_eq!(pool.try_set_permits(1).await, Ok(true));
+    let error = pool.release(2).await.unwrap_err();
+    assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
+    let is_told = |error: &Error| {
+        let text = error.to_string();
+        text.contains("NOPERM") || text.contains("can't run this command")
+    };
+    assert!(is_told(&error), "{error}");
+    assert_eq!(pool.available_permits().await, Ok(1));
+    allow("+incrby").await;
+    eventually("the release is executed once", SOON, async || {
+        pool.available_permits().await == Ok(3)
+    })
+    .await;
+
+    assert_eq!(latch.try_set_count(2).await, Ok(true));
+    allow("-decr").await;
+    let error = latch.count_down().await.unwrap_err();
+    assert!(is_told(&error), "{error}");
+    assert_eq!(latch.count().await, Ok(2));
+    allow("+decr").await;
+    latch.count_down().await.unwrap();
+    assert_eq!(latch.count().await, Ok(1));
+}

@@ -4,7 +4,7 @@
 use std::{
     sync::{
         Arc, Mutex, PoisonError,
-        atomic::{AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
     time::Duration,
 };
@@ -13,7 +13,7 @@ use redisson_lock::{
     All, Config, Error, GroupLock, LockClient, LostReason, Owner, Released,
     test_util::{
         InMemoryRedis,
-        simulation::{self, Faults},
+        simulation::{self, Ending, Fate, Faults},
     },
 };
 use tokio::time::{Instant, sleep, timeout};
@@ -50,6 +50,8 @@ struct Refusing(Arc<State>);
 struct State {
     words: Mutex<Option<&'static str>>,
     refused: AtomicU64,
+    /// Whether the next script is lost with its connection.
+    cuts: AtomicBool,
 }
 
 impl Refusing {
@@ -63,6 +65,14 @@ impl Refusing {
 }
 
 impl Faults for Refusing {
+    fn sending(&mut self, _connection: u64, command: &'static str) -> Fate {
+        let cuts = command.starts_with("EVAL") && self.0.cuts.swap(false, Relaxed);
+        Fate {
+            ending: cuts.then_some(Ending::Unsent),
+            ..Fate::default()
+        }
+    }
+
     fn refusal(&mut self, command: &'static str) -> Option<String> {
         let words = *self.0.words.lock().unwrap_or_else(PoisonError::into_inner);
         let words = words.filter(|_| command.starts_with("EVAL"))?;
@@ -153,12 +163,23 @@ async fn unlock_that_is_refused_for_long_reports_the_words_and_goes_on() {
 /// Nothing renews a hold whose release is refused (invariant 6). Its lease ends it, and its repetitions.
 #[tokio::test(start_paused = true)]
 async fn refused_release_ends_with_the_lease_and_is_not_renewed() {
-    for words in WORDS {
+    let certain = WORDS.map(|words| (words, false));
+    // The client looks for its holds on a new connection, and repeats that after words of a passing state.
+    let in_doubt = [
+        "NOPERM this user has no permissions",
+        "some words without a code",
+    ];
+    for (words, in_doubt) in certain
+        .into_iter()
+        .chain(in_doubt.map(|words| (words, true)))
+    {
         let (lines, _keep) = LogLines::record(Level::WARN);
         let (server, refusing, client) = server().await;
         let other = polling_client(&server).await;
         let guard = client.reentrant_lock("a").lock().await.unwrap();
         refusing.say(Some(words));
+        // A refusal on the next connection ends the doubt about the last one.
+        refusing.0.cuts.store(in_doubt, Relaxed);
         drop(guard);
         sleep(LEASE / 2).await;
         let left = server.remaining_lease("a").expect("it is held");

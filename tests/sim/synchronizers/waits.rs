@@ -123,7 +123,9 @@ async fn release_that_is_refused_in_the_background_is_logged_and_repeated() {
     let permit = pool.acquire().await.unwrap();
     server.set_faults(Refusing);
     let released = permit.release().await;
-    assert!(matches!(released, Err(Error::Redis { .. })));
+    let refused = released.unwrap_err();
+    assert!(matches!(refused, Error::Unavailable { .. }), "{refused:?}");
+    assert!(refused.to_string().contains("NOPERM"), "{refused}");
     sleep(Duration::from_secs(50)).await;
     assert_eq!(lines.with("refuses a release").len(), 1);
     server.set_faults(Calm);
