@@ -158,7 +158,7 @@ pub enum Error {
 
     /// Redis did not answer in time, or it answered only that it cannot serve yet (`LOADING`, `BUSY` and the like). After an
     /// acquisition the caller holds nothing; the client releases a late grant as soon as it can reach Redis. A release continues
-    /// in the background, unless Redis refused until the lease was over.
+    /// in the background, unless Redis refused until the lease was over. The text names the server, where it is known.
     #[error("Redis could not be reached: {reason}{}", because(reason, cause.as_deref()))]
     #[non_exhaustive]
     Unavailable {

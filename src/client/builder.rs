@@ -302,8 +302,8 @@ impl LockClientBuilder {
     /// Default: false.
     ///
     /// Until there is a connection, operations wait for one as in any outage, and a member of a [`RedLock`](crate::RedLock)
-    /// counts as unreachable: a process starts although one of five servers is down. Only the log then reports a wrong
-    /// address, user or password. At least one node of a cluster must still answer: it has the map of the slots.
+    /// counts as unreachable: a process starts although one of five servers is down. Operations report a wrong user or
+    /// password at the end of their time, as `build` does without this setting, and the log does at once. At least one node of a cluster must still answer: it has the map of the slots.
     ///
     /// # Redisson
     ///
@@ -544,7 +544,8 @@ impl LockClientBuilder {
     }
 
     /// For how long [`build`](Self::build) retries while the server cannot be reached, as when both start at the same time.
-    /// Default: zero, one attempt. An address, password or certificate that is certainly wrong is an error at once.
+    /// Default: zero, one attempt. The first attempt has its whole time; a later one ends with this time. An
+    /// address, password or certificate that is certainly wrong is an error at once.
     /// [`lazy`](Self::lazy) does not wait at all.
     ///
     /// # Redisson

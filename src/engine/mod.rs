@@ -423,7 +423,7 @@ impl Engine {
         durability: Durability,
         reason: impl Into<String>,
     ) -> Error {
-        Error::unavailable_by(reason, self.batcher.trouble(spec, durability))
+        self.batcher.unavailable(&spec.key, durability, reason)
     }
 
     /// Runs `future` to its end, even if the caller is dropped. Returns its result, or an error
@@ -505,14 +505,13 @@ impl Engine {
             Ok(Ok(())) => Ok(began.elapsed()),
             Ok(Err(CallError::Closed)) => Err(Error::Closed),
             Ok(Err(CallError::Unanswered { reason, .. })) => {
-                Err(Error::unavailable_by(&*reason, self.batcher.any_trouble()))
+                Err(self.batcher.any_unavailable(&*reason))
             }
             // PING reads no key, so the error names no lock.
             Ok(Err(CallError::Refused(refusal))) => Err(refusal_error(&"".into(), refusal)),
-            Err(_) => Err(Error::unavailable_by(
-                format!("no answer within {limit:?}"),
-                self.batcher.any_trouble(),
-            )),
+            Err(_) => Err(self
+                .batcher
+                .any_unavailable(format!("no answer within {limit:?}"))),
         }
     }
 

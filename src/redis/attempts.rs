@@ -208,15 +208,23 @@ impl Attempts {
 
 /// Why the server does not answer; empty while it does.
 #[derive(Clone, Default)]
-pub(super) struct Trouble(Arc<Mutex<Option<Arc<Cause>>>>);
+pub(super) struct Trouble {
+    cause: Arc<Mutex<Option<Arc<Cause>>>>,
+    refused_start: Arc<Mutex<Option<Error>>>,
+}
 
 impl Trouble {
     pub(super) fn cause(&self) -> Option<Arc<Cause>> {
-        lock(&self.0).clone()
+        lock(&self.cause).clone()
     }
 
     fn set(&self, cause: Option<Arc<Cause>>) {
-        *lock(&self.0) = cause;
+        *lock(&self.cause) = cause;
+    }
+
+    /// The last error, if it is final and there has been no connection yet.
+    pub(super) fn refused_start(&self) -> Option<Error> {
+        lock(&self.refused_start).clone()
     }
 }
 
@@ -237,6 +245,7 @@ pub(super) struct ConnectLog {
     broken: Option<String>,
     lost: u64,
     failed: u64,
+    has_connected: bool,
     gauges: Connections,
 }
 
@@ -253,6 +262,7 @@ impl ConnectLog {
             broken: None,
             lost: 0,
             failed: 0,
+            has_connected: false,
             gauges: Connections::new(purpose),
         }
     }
@@ -266,6 +276,7 @@ impl ConnectLog {
         lasted: Duration,
     ) -> Duration {
         self.lost += 1;
+        self.has_connected = true;
         self.gauges.record_loss();
         self.trouble.set(Some(Arc::new(Cause::connection(reason))));
         self.since.get_or_insert_with(Instant::now);
@@ -289,6 +300,10 @@ impl ConnectLog {
         self.failed += 1;
         self.gauges.record_failure();
         self.trouble.set(Some(error.cause()));
+        if !self.has_connected {
+            let is_final = !error.is_unavailable();
+            *lock(&self.trouble.refused_start) = is_final.then(|| error.clone());
+        }
         // The failure tells more than the end of the connection before it, which a changed password may have caused.
         self.broken = None;
         self.tell("cannot connect to Redis", server, error);
@@ -296,6 +311,8 @@ impl ConnectLog {
 
     /// There is a connection, which has proved nothing yet.
     pub(super) fn connected(&mut self, server: &dyn fmt::Display) {
+        self.has_connected = true;
+        *lock(&self.trouble.refused_start) = None;
         if let Some(reason) = self.broken.take() {
             self.tell(
                 "the connection to Redis broke and was replaced",

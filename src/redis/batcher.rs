@@ -11,6 +11,7 @@ use std::{
     task::Poll,
 };
 
+use bytes::Bytes;
 use futures_util::future::Either;
 use tokio::runtime::Handle;
 
@@ -23,7 +24,7 @@ use super::{
 };
 use crate::{
     durability::Durability,
-    error::Cause,
+    error::Error,
     gauges::Batches,
     hash::HashMap,
     wire::{
@@ -217,9 +218,33 @@ impl Batcher {
         self.redis.replicas(self.redis.slot(&spec.key))
     }
 
-    /// Why the server of `spec` does not answer calls of `durability`; `None` if it does.
-    pub(crate) fn trouble(&self, spec: &LockSpec, durability: Durability) -> Option<Arc<Cause>> {
-        self.redis.trouble(self.redis.slot(&spec.key), durability)
+    /// The error for calls about `key` without an answer: names the server, and the cause if the client knows it.
+    pub(crate) fn unavailable(
+        &self,
+        key: &Bytes,
+        durability: Durability,
+        reason: impl Into<String>,
+    ) -> Error {
+        self.unavailable_at(self.redis.slot(key), durability, reason.into())
+    }
+
+    /// The same for calls to all servers.
+    pub(crate) fn any_unavailable(&self, reason: impl Into<String>) -> Error {
+        let is_troubled = |slot: &HashSlot| self.redis.trouble(*slot, Durability::Local).is_some();
+        let slot = self.slots().find(is_troubled).unwrap_or_default();
+        self.unavailable_at(slot, Durability::Local, reason.into())
+    }
+
+    /// The error of a lazy client that the server has refused from the start is that of a client that connects at once.
+    fn unavailable_at(&self, slot: HashSlot, durability: Durability, reason: String) -> Error {
+        if let Some(refused) = self.redis.refused_start() {
+            return refused;
+        }
+        let reason = match self.redis.server_of(slot) {
+            Some(server) if !reason.contains(&server) => format!("{reason} (server {server})"),
+            _ => reason,
+        };
+        Error::unavailable_by(reason, self.redis.trouble(slot, durability))
     }
 
     /// Asks whether releases of `spec` may publish: the server's words if they may not. `None` if the client knows that they may.
@@ -243,12 +268,6 @@ impl Batcher {
     /// Completes when all servers have answered.
     pub(crate) fn ping(&self) -> BoxFuture<Result<(), CallError>> {
         self.redis.ping()
-    }
-
-    /// Why some server does not answer; `None` if all do.
-    pub(crate) fn any_trouble(&self) -> Option<Arc<Cause>> {
-        let trouble = |slot| self.redis.trouble(slot, Durability::Local);
-        self.slots().find_map(trouble)
     }
 
     /// All slots of the set-up.

@@ -226,6 +226,11 @@ impl Redis for Cluster {
         }
     }
 
+    fn server_of(&self, slot: HashSlot) -> Option<String> {
+        let routes = self.topology.routes.borrow();
+        routes.node(slot)?.script_conn.server()
+    }
+
     fn ping(&self) -> BoxFuture<Result<(), CallError>> {
         let topology = self.topology.clone();
         Box::pin(async move {

@@ -193,6 +193,11 @@ impl Connector {
         self.last().clone()
     }
 
+    /// The same, as it changes.
+    pub(super) fn last_endpoint(&self) -> Arc<Mutex<Endpoint>> {
+        self.last.clone()
+    }
+
     /// The fate of connections for `purpose`.
     pub(super) fn connect_log(&self, purpose: &'static str) -> ConnectLog {
         ConnectLog::new(purpose, &self.server.servers)

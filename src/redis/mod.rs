@@ -152,6 +152,14 @@ pub(crate) trait Redis: Send + Sync {
     /// Why the server of `slot` does not answer calls of `durability`; `None` if it does.
     fn trouble(&self, slot: HashSlot, durability: Durability) -> Option<Arc<Cause>>;
 
+    /// The refusal that has kept the first connection from opening, if no other server could be meant.
+    fn refused_start(&self) -> Option<Error> {
+        None
+    }
+
+    /// The address of the server of `slot`, if it is known.
+    fn server_of(&self, slot: HashSlot) -> Option<String>;
+
     /// Pings all servers that receive scripts. Completes when each has answered.
     fn ping(&self) -> BoxFuture<Result<(), CallError>>;
 

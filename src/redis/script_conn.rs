@@ -4,15 +4,19 @@ mod live_conn;
 mod reconnector;
 mod traffic;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    CallError, EventSender, Tasks, attempts::Trouble, conn::Conn, connector::Connector, frame,
+    CallError, EventSender, Tasks, attempts::Trouble, conn::Conn, connector::Connector,
+    endpoint::Endpoint, frame,
 };
-use crate::{error::Cause, wire::Refusal};
+use crate::{
+    error::{Cause, Error},
+    wire::Refusal,
+};
 pub(super) use live_conn::LiveConn;
 use reconnector::{Reconnector, State};
 pub(super) use traffic::PING_EVERY;
@@ -22,6 +26,7 @@ pub(super) use traffic::PING_EVERY;
 pub(super) struct ScriptConn {
     states: watch::Sender<State>,
     trouble: Trouble,
+    server: Arc<Mutex<Endpoint>>,
 }
 
 /// There will be no further connection: the client has closed, or the server is no longer used.
@@ -47,6 +52,7 @@ impl ScriptConn {
         let script_conn = Self {
             states: watch::Sender::new(State::Down),
             trouble: connect_log.trouble.clone(),
+            server: connector.last_endpoint(),
         };
         let reconnector = Reconnector {
             connector,
@@ -67,6 +73,17 @@ impl ScriptConn {
     /// Why the server does not answer; `None` if it does.
     pub(super) fn trouble(&self) -> Option<Arc<Cause>> {
         self.trouble.cause()
+    }
+
+    /// The refusal that has kept the first connection from opening.
+    pub(super) fn refused_start(&self) -> Option<Error> {
+        self.trouble.refused_start()
+    }
+
+    /// The server that the last attempt to connect was for; `None` before the first one, if a locator has to name it.
+    pub(super) fn server(&self) -> Option<String> {
+        let server = self.server.lock().unwrap_or_else(PoisonError::into_inner);
+        (*server != Endpoint::unknown()).then(|| server.to_string())
     }
 
     /// The connection to send on, if there is one.

@@ -237,6 +237,14 @@ impl Redis for SingleServer {
         self.conns.script_conn.trouble().or_else(durable)
     }
 
+    fn refused_start(&self) -> Option<Error> {
+        self.conns.script_conn.refused_start()
+    }
+
+    fn server_of(&self, _slot: HashSlot) -> Option<String> {
+        self.conns.script_conn.server()
+    }
+
     fn ping(&self) -> BoxFuture<Result<(), CallError>> {
         let script_conn = self.conns.script_conn.clone();
         Box::pin(async move { script_conn.ping().await })

@@ -6,8 +6,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use redisson_lock::{Error, LockClient, LockClientBuilder, Released};
-use testbed::Server;
+use redisson_lock::{Config, Error, LockClient, LockClientBuilder, Released};
+use testbed::{Fate, Impostor, Server};
 
 const SOON: Duration = Duration::from_secs(20);
 
@@ -246,4 +246,95 @@ async fn a_client_that_starts_before_its_server_waits_for_it() {
     let began = Instant::now();
     refusal(LockClient::builder().url(url).retry_start(3 * SOON)).await;
     assert!(began.elapsed() < SOON);
+}
+
+/// The last attempt once took its whole time, however little of the limit was left.
+#[tokio::test]
+async fn a_patient_start_ends_at_its_time() {
+    let silent = Impostor::start(None, |_words| Fate::Silence).await;
+    let (attempt, limit) = (Duration::from_secs(4), Duration::from_millis(4_500));
+    let builder = LockClient::builder()
+        .url(silent.url())
+        .connect_timeout(attempt)
+        .retry_start(limit);
+    let began = Instant::now();
+    refusal(builder).await;
+    let took = began.elapsed();
+    assert!(took >= limit && took < 2 * attempt, "{took:?}");
+}
+
+#[tokio::test]
+async fn a_lazy_client_gets_the_error_of_a_client_that_connects_at_once() {
+    let server = Server::start_with(&["--requirepass", "s3cret"]).await;
+    let refusing = |command: &'static [u8], words: &'static str| {
+        Impostor::start(None, move |said: &[&[u8]]| match said[0] {
+            said if said == command || command.is_empty() => Fate::text(&format!("-{words}\r\n")),
+            _ => Fate::Pass,
+        })
+    };
+    let no_hello = refusing(b"", "ERR this peer talks to nobody").await;
+    let no_database = refusing(b"SELECT", "ERR DB index is out of range").await;
+    for url in [
+        format!("redis://:wrong@127.0.0.1:{}", server.port()),
+        format!("redis://127.0.0.1:{}", server.port()),
+        no_hello.url(),
+        format!("{}/7", no_database.url()),
+    ] {
+        let builder = || LockClient::builder().url(&url);
+        let expected = builder().build().await.expect_err(&url);
+        assert!(!expected.is_unavailable(), "{expected:?}");
+        let client = builder().lazy(true).build().await.unwrap();
+        let lock = client.reentrant_lock("a");
+        let wait = Duration::from_millis(500);
+        assert_eq!(lock.try_lock_for(wait).await.unwrap_err(), expected);
+        assert_eq!(lock.is_locked().await.unwrap_err(), expected);
+        let pool = client.semaphore("pool");
+        assert_eq!(pool.available_permits().await.unwrap_err(), expected);
+        assert_eq!(client.ping().await.unwrap_err(), expected);
+    }
+    // A client that has been connected is in an outage, which may end.
+    let server = Server::start().await;
+    let client = LockClient::connect(server.url()).await.unwrap();
+    server.kill();
+    let error = client.reentrant_lock("a").try_lock().await.unwrap_err();
+    assert!(error.is_unavailable(), "{error:?}");
+}
+
+/// Whether the server is silent, closes its connections, or is gone.
+#[tokio::test]
+async fn an_error_without_an_answer_names_the_server() {
+    let wait = Duration::from_secs(1);
+    for fate in [|| Fate::Silence, || Fate::HangUp] {
+        let peer = Impostor::start(None, move |words| match words[0] {
+            b"EVAL" | b"EVALSHA" => fate(),
+            _ => Fate::Pass,
+        });
+        let peer = peer.await;
+        names_its_server(&peer.url(), peer.port(), wait, async || {}).await;
+    }
+    let server = Server::start().await;
+    names_its_server(&server.url(), server.port(), wait, async || server.kill()).await;
+}
+
+async fn names_its_server(url: &str, port: u16, wait: Duration, ends: impl AsyncFnOnce()) {
+    let config = Config::default().with_command_wait(wait);
+    let builder = LockClient::builder().url(url).config(config);
+    let client = builder.build().await.unwrap();
+    ends().await;
+    let (lock, pool) = (client.reentrant_lock("a"), client.semaphore("pool"));
+    for error in [
+        lock.try_lock().await.err(),
+        lock.try_lock_for(wait).await.err(),
+        lock.is_locked().await.err(),
+        lock.force_unlock().await.err(),
+        pool.try_acquire().await.err(),
+        pool.release(1).await.err(),
+        pool.available_permits().await.err(),
+        client.count_down_latch("latch").count_down().await.err(),
+    ] {
+        let error = error.expect("no server answers");
+        assert!(error.is_unavailable(), "{error:?}");
+        let text = error.to_string();
+        assert!(text.contains(&format!("127.0.0.1:{port}")), "{text}");
+    }
 }

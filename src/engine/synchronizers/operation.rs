@@ -443,9 +443,8 @@ impl Engine {
     }
 
     pub(super) fn no_answer(&self, spec: &SyncSpec, reason: impl Into<String>) -> Error {
-        let redis = self.batcher.redis();
-        let trouble = redis.trouble(redis.slot(&spec.key), Durability::Local);
-        Error::unavailable_by(reason, trouble)
+        self.batcher
+            .unavailable(&spec.key, Durability::Local, reason)
     }
 }
 
