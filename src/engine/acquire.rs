@@ -263,6 +263,12 @@ impl Acquisition<'_> {
             }
             AttemptOutcome::Unanswered { reason } => {
                 let (engine, request) = (self.engine, self.request);
+                // The attempt may have waited for a release of the same owner.
+                let entry = engine.owner_entry(&request.spec, request.owner);
+                let reason = match entry.refused_release() {
+                    Some(refused) => format!("a release is refused: {}", refused.cause()),
+                    None => reason,
+                };
                 let error = engine.unavailable(&request.spec, request.durability, reason);
                 if let Some(local_entry) = &mut self.local_entry {
                     local_entry.record_failure(&error);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::time::{Instant, timeout_at};
 
 use super::{
-    super::{Engine, request::Deadline, runtime},
+    super::{Engine, detach::Caller, request::Deadline, runtime},
     attempts,
     operation::{NO_REPLY, unexpected_answer},
     waiters::{Remaining, State, Wanted},
@@ -49,7 +49,8 @@ impl Engine {
                 }
             }
             self.check_open()?;
-            let look = self.until_answered(spec, latch::look(spec, mark), None, None);
+            let caller = Caller::default();
+            let look = self.until_answered(spec, latch::look(spec, mark), Some(&caller), None);
             let looked = timeout_at(self.answer_deadline(deadline), look).await;
             match looked.map(|looked| looked.map(|answer| answer.outcome)) {
                 Ok(Ok(Outcome::Done(Detail::Number(count)))) if count <= 0 => {
@@ -66,7 +67,7 @@ impl Engine {
                 Ok(Ok(other)) => return Err(unexpected_answer(other)),
                 Ok(Err(error)) => return Err(error),
                 Err(_) if was_closed && deadline.is_over() => return Ok(false),
-                Err(_) => return Err(self.no_answer(spec, NO_REPLY)),
+                Err(_) => return Err(self.no_reply(spec, &caller)),
             }
         }
     }

@@ -252,13 +252,14 @@ impl Engine {
     ) -> Result<Option<Detail>, Error> {
         runtime::check()?;
         self.check_open()?;
-        let answer = self.until_answered(spec, request, None, None);
+        let caller = Caller::default();
+        let answer = self.until_answered(spec, request, Some(&caller), None);
         let answer = timeout_at(Instant::now() + self.config.command_wait, answer).await;
         match answer.map(|answer| answer.map(|answer| answer.outcome)) {
             Ok(Ok(Outcome::Done(detail))) => Ok(Some(detail)),
             Ok(Ok(_)) => Ok(None),
             Ok(Err(error)) => Err(error),
-            Err(_) => Err(self.no_answer(spec, NO_REPLY)),
+            Err(_) => Err(self.no_reply(spec, &caller)),
         }
     }
 
@@ -440,6 +441,11 @@ impl Engine {
             let outcome = answered.reply.outcome().map_err(CallError::Refused)?;
             Ok(Answer { outcome, sent })
         }))
+    }
+
+    /// The error of a query without an answer in time: has the words of the server's last refusal, if there was one.
+    pub(super) fn no_reply(&self, spec: &SyncSpec, caller: &Caller) -> Error {
+        self.no_answer(spec, caller.reason().unwrap_or_else(|| NO_REPLY.into()))
     }
 
     pub(super) fn no_answer(&self, spec: &SyncSpec, reason: impl Into<String>) -> Error {

@@ -330,3 +330,92 @@ async fn shutdown_reports_a_release_that_is_refused_and_waits_for_one_that_recov
         }
     }
 }
+
+/// A refusal in words of a passing state that outlasts the time of each operation: its error has the words.
+#[tokio::test(start_paused = true)]
+async fn every_operation_reports_the_words_of_a_server_that_refuses_for_long() {
+    const PASSING: [&str; 7] = [
+        "NOREPLICAS Not enough good replicas to write.",
+        "CLUSTERDOWN The cluster is down",
+        "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk.",
+        "READONLY You can't write against a read only replica.",
+        "LOADING Redis is loading the dataset in memory",
+        "BUSY Redis is busy running a script.",
+        "ERR max requests limit exceeded. Limit: 500000, Usage: 500000.",
+    ];
+    for words in PASSING {
+        let (_server, refusing, client) = server().await;
+        let owner = Owner::new();
+        let lock = client.reentrant_lock("a").owned_by(&owner);
+        let fair = client.fair_lock("fair");
+        let both = client.read_write_lock("both");
+        let pool = client.semaphore("pool");
+        let expiring = client.permit_expirable_semaphore("expiring");
+        let latch = client.count_down_latch("latch");
+        pool.try_set_permits(3).await.unwrap();
+        expiring.try_set_permits(3).await.unwrap();
+        latch.try_set_count(3).await.unwrap();
+        let lease = Duration::from_secs(600);
+        let (held, fairly) = (lock.lock().await.unwrap(), fair.lock().await.unwrap());
+        let (reading, permit) = (
+            both.read().lock().await.unwrap(),
+            pool.acquire().await.unwrap(),
+        );
+        let expires = expiring.acquire(lease).await.unwrap();
+        let id = expires.id().to_owned();
+        refusing.say(Some(words));
+
+        let wait = Duration::from_secs(1);
+        let other = client.reentrant_lock("b");
+        let queue = client.fair_lock("c");
+        let told: Vec<(&str, Option<Error>)> = vec![
+            ("extend", held.extend(lease).await.err()),
+            ("unlock", held.unlock().await.err()),
+            ("behind an unlock", lock.try_lock().await.err()),
+            ("unlock of fair", fairly.unlock().await.err()),
+            ("unlock of read", reading.unlock().await.err()),
+            ("try_lock", other.try_lock().await.err()),
+            ("try_lock_for", other.try_lock_for(wait).await.err()),
+            ("fair try_lock", queue.try_lock().await.err()),
+            ("fair try_lock_for", queue.try_lock_for(wait).await.err()),
+            ("is_locked", other.is_locked().await.err()),
+            ("holders", other.holders().await.err()),
+            ("waiters", queue.waiters().await.err()),
+            ("force_unlock", other.force_unlock().await.err()),
+            ("permit release", permit.release().await.err()),
+            ("release", pool.release(1).await.err()),
+            ("add_permits", pool.add_permits(1).await.err()),
+            ("drain_permits", pool.drain_permits().await.err()),
+            ("try_acquire", pool.try_acquire().await.err()),
+            ("try_acquire_for", pool.try_acquire_for(wait).await.err()),
+            ("available_permits", pool.available_permits().await.err()),
+            (
+                "update_lease",
+                expiring.update_lease(&id, lease).await.err(),
+            ),
+            ("lease_left", expiring.lease_left(&id).await.err()),
+            (
+                "expiring try_acquire",
+                expiring.try_acquire(lease).await.err(),
+            ),
+            (
+                "expiring try_acquire_for",
+                expiring.try_acquire_for(lease, wait).await.err(),
+            ),
+            ("expiring release", expires.release().await.err()),
+            ("count_down", latch.count_down().await.err()),
+            ("count", latch.count().await.err()),
+            ("try_set_count", latch.try_set_count(1).await.err()),
+            ("delete", latch.delete().await.err()),
+        ];
+        let missing: Vec<_> = told
+            .iter()
+            .filter(|(_, error)| {
+                error
+                    .as_ref()
+                    .is_none_or(|error| !error.to_string().contains(words))
+            })
+            .collect();
+        assert!(missing.is_empty(), "{words}: {missing:#?}");
+    }
+}
