@@ -14,10 +14,7 @@ mod verifier;
 #[cfg(not(feature = "rustls"))]
 mod without;
 
-use std::{
-    fmt,
-    path::{Path, PathBuf},
-};
+use std::{fmt, path::PathBuf};
 
 #[cfg(feature = "rustls")]
 pub(crate) use encrypted::Tls;
@@ -58,7 +55,7 @@ pub(crate) struct SecretFile {
 impl SecretFile {
     /// Another file of the same setting.
     #[cfg(feature = "rustls")]
-    fn at(&self, path: &Path) -> Self {
+    fn at(&self, path: &std::path::Path) -> Self {
         let path = path.to_owned();
         Self {
             path,
