@@ -6,7 +6,6 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 use tokio::time::timeout;
 
-pub use super::connection::Frame;
 use super::{
     batch_scope::{BatchScope, EndpointScope},
     conn::Conn,
@@ -16,6 +15,7 @@ use super::{
     locator::{Locator, Question},
     target::Target,
 };
+pub use super::{connection::Frame, rights::QUESTION as MAY_PUBLISH};
 use crate::{endpoint_kind::EndpointKind, error::Error, wire::Refusal};
 
 /// How long a connection may take to open.

@@ -14,10 +14,10 @@ use crate::{
     wire::{Refusal, script::Publishing},
 };
 
-/// Asks inside a script: a proxy, a renamed command or the user's rights may treat the command itself in another way. Servers before 7
+/// Asks inside a script, with the command and the channel as arguments: a proxy, a renamed command or the user's rights may treat the command itself in another way. Servers before 7
 /// can only publish. No client subscribes to the first channel. The second one is the lock's own, for users without a right to the first;
 /// all clients ignore the message.
-const QUESTION: &str = "\
+pub const QUESTION: &str = "\
 local command, channel = ARGV[1], ARGV[2]
 if redis.acl_check_cmd then
   local known, may = pcall(redis.acl_check_cmd, command, channel, '0')

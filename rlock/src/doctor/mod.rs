@@ -1,5 +1,6 @@
 //! `doctor`: checks that the servers are set up for safe locks.
 
+mod commands;
 mod messages;
 mod rights;
 mod server;
@@ -133,6 +134,7 @@ pub async fn doctor(
         server::look(&probe, master, &mut findings, &mut clocks).await?;
     }
     clocks.compare(&mut findings);
+    commands::look(&probe, name, &mut findings).await?;
     if let Some(first) = fleet.masters.first_mut() {
         rights::look(&probe, first, name, kinds, &mut findings).await?;
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use redisson_lock::probe::{Probe, ProbedNode, SetUp};
 
-use super::Findings;
+use super::{Findings, commands::RENAMED};
 use crate::{
     Failure,
     cli::Kind,
@@ -26,6 +26,9 @@ for index, command in ipairs(ARGV) do
   rights[index] = not known and -1 or may and 1 or 0
 end
 return rights";
+
+/// What [`SCRIPT`] says of a command that the server does not know.
+const UNKNOWN: i64 = -1;
 
 /// A group of rights on the page.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -181,7 +184,13 @@ pub async fn look(
             .into_iter()
             .chain(commands)
             .collect();
-        let answer = asked.ask("EVAL", &words).await?;
+        let answer = match asked.ask("EVAL", &words).await {
+            Ok(answer) => answer,
+            Err(error) => {
+                findings.note("rights", format!("not checked: {error}"));
+                return Ok(());
+            }
+        };
         if let Some(message) = error(&answer) {
             findings.problem(
                 "rights",
@@ -195,24 +204,35 @@ pub async fn look(
             return Ok(());
         }
         let allowed: Vec<_> = list(&answer).iter().map(number).collect();
-        let missing = missing(&checks, &allowed);
         let title = &section.title;
-        if missing.is_empty() {
+        let missing = missing(&checks, &allowed);
+        let unknown = unknown(&checks, &allowed);
+        let works = missing.is_empty() && unknown.iter().all(|right| works_without(right));
+        if works {
             usable += of_kind.len();
+        }
+        if missing.is_empty() && unknown.is_empty() {
             findings.fine("rights", format!("{title}: user {user} has all of them"));
             continue;
         }
-        let missing = missing.join(" ");
-        let says = format!("{title}: user {user} lacks {missing}");
-        let to_do =
-            format!("ACL SETUSER {user} {missing} (for all names: docs/operations.md, Rights)");
+        let (missing, unknown) = (missing.join(" "), Vec::from_iter(unknown).join(" "));
+        let (says, to_do) = match &*missing {
+            "" => (
+                format!("{title}: the server lacks the commands of {unknown}"),
+                RENAMED.to_owned(),
+            ),
+            _ => (
+                format!("{title}: user {user} lacks {missing}"),
+                format!("ACL SETUSER {user} {missing} (for all names: docs/operations.md, Rights)"),
+            ),
+        };
         match &**title {
-            "optional" | "holders" => findings.note("rights", says),
+            "optional" | "holders" | "spin" => findings.note("rights", says),
+            _ if works => findings.note("rights", says),
             "durability" => findings.warn("rights", says, &to_do),
             _ if may_be_unused && !is_wanted => {
                 findings.note("rights", format!("{says}: the user cannot use this kind"));
             }
-            "spin" => findings.note("rights", says),
             _ => findings.problem("rights", says, &to_do),
         }
     }
@@ -227,12 +247,29 @@ pub async fn look(
     Ok(())
 }
 
+/// Whether locks work without the command: by `EVAL`, and by polls. The check of commands says what that costs.
+fn works_without(right: &str) -> bool {
+    matches!(right, "+evalsha" | "+subscribe" | "+unsubscribe")
+}
+
+/// The rights to commands that the server does not know, such as renamed ones.
+fn unknown(checks: &[Check], allowed: &[Option<i64>]) -> BTreeSet<String> {
+    let checks = checks.iter().zip(allowed);
+    checks
+        .filter(|(_, allowed)| **allowed == Some(UNKNOWN))
+        .map(|(check, _)| check.right.clone())
+        .collect()
+}
+
 /// Returns the missing rights: commands that are denied on all keys, and keys that are denied for all commands. If either could
 /// explain a denial, both are listed.
 fn missing(checks: &[Check], allowed: &[Option<i64>]) -> Vec<String> {
     let none = |fits: &dyn Fn(&Check) -> bool| {
-        let mut of = checks.iter().zip(allowed).filter(|(check, _)| fits(check));
-        of.all(|(_, allowed)| *allowed == Some(0))
+        let of = checks.iter().zip(allowed);
+        let mut known = of
+            .filter(|(check, allowed)| fits(check) && **allowed != Some(UNKNOWN))
+            .peekable();
+        known.peek().is_some() && known.all(|(_, allowed)| *allowed == Some(0))
     };
     let rights: BTreeSet<_> = checks.iter().map(|check| &check.right).collect();
     let about: BTreeSet<_> = checks

@@ -7,7 +7,7 @@ use std::{
 
 use redisson_lock::{
     EndpointKind,
-    probe::{Probe, ProbedNode, SetUp},
+    probe::{Probe, ProbedNode, SetUp, is_transient},
 };
 
 use super::Findings;
@@ -50,17 +50,25 @@ pub async fn look(
 ) -> Result<(), Failure> {
     let address = asked.address();
     end_point(probe, asked, findings);
-    let answer = asked.ask("INFO", &[] as &[&str]).await?;
-    if error(&answer).is_some_and(|message| message.starts_with("NOPERM")) {
-        findings.note(
+    let answer = asked.ask("INFO", &[] as &[&str]).await;
+    let refused = match &answer {
+        Ok(answer) => error(answer)
+            .filter(|message| !is_transient(message))
+            .map(str::to_owned),
+        Err(error) => Some(error.to_string()),
+    };
+    if let Some(refused) = refused {
+        findings.advise(
             "server",
-            format!(
-                "{address}: the user may not run INFO: run the doctor as a user that may (+info +config|get)"
-            ),
+            format!("{address}: version, role, memory, persistence and replicas are not checked: INFO is refused ({refused})"),
+            "Run the doctor as a user with the rights +info +config|get, or at a server without a proxy.",
         );
+        if answer.is_err() {
+            *asked = probe.master().await?;
+        }
         return Ok(());
     }
-    let info = read(&text(&good(answer)?).unwrap_or_default());
+    let info = read(&text(&good(answer?)?).unwrap_or_default());
     if !version(&address, &info, findings) {
         return Ok(());
     }
@@ -93,8 +101,8 @@ fn end_point(probe: &Probe, asked: &ProbedNode, findings: &mut Findings) {
     findings.advise(
         "end point",
         format!(
-            "{} does not see this client's address, so it may be a proxy in front of several servers: each name travels alone, \
-             which is safe and slower",
+            "{} does not prove to be one server by this client's address, so it may be a proxy in front of several: each name \
+             travels alone, which is safe and slower",
             asked.address()
         ),
         "Add ?endpoint=server to the URL if one server answers there, behind a NAT or a tunnel; ?endpoint=proxy behind a proxy.",

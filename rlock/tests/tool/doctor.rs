@@ -1,7 +1,7 @@
 //! `doctor`: what is wrong with a server is found, and what is right is not called wrong.
 
 use serde_json::Value;
-use testbed::{Clustered, Proxy, Replicated, Server, Watched};
+use testbed::{Clustered, Fate, Impostor, Proxy, Replicated, Server, Watched};
 
 use crate::{code, done_at, objects, text};
 
@@ -193,4 +193,149 @@ async fn a_cluster_is_looked_at_as_a_whole() {
     let (code, findings) = examined(&cluster.servers[0].url(), &[]).await;
     assert_eq!(code, Some(2));
     assert_eq!(bad(&findings, "role").len(), 1);
+}
+
+/// What was found about commands, and about the rights of kinds of lock.
+fn said_about(findings: &[Value], about: &str, part: &str) -> Vec<Value> {
+    let says = |finding: &&Value| {
+        finding["about"] == about && finding["finding"].as_str().unwrap().contains(part)
+    };
+    findings.iter().filter(says).cloned().collect()
+}
+
+/// Each command that a peer may refuse, and what the doctor says of it.
+const REFUSED: [(&str, &str, &str); 8] = [
+    ("HELLO", "note", "speaks RESP2"),
+    ("EVALSHA", "note", "text of scripts by EVAL"),
+    ("WAIT", "note", "Durability::Auto goes on"),
+    ("CLIENT INFO", "note", "each name travels alone"),
+    ("CLIENT KILL", "note", "does not drop an old connection"),
+    ("CLIENT SETNAME", "note", "without a name"),
+    ("INFO", "note", "memory policy"),
+    ("SUBSCRIBE", "warning", "max_poll_interval"),
+];
+
+#[tokio::test]
+async fn a_refused_command_is_named_with_the_words_and_the_cost() {
+    let mut examinations = tokio::task::JoinSet::new();
+    for (command, level, cost) in REFUSED {
+        for words in [
+            "ERR unknown command (odd one)",
+            "NOPERM this user may not run it",
+        ] {
+            if command == "EVALSHA" && words.starts_with("NOPERM") {
+                continue;
+            }
+            examinations.spawn(async move {
+                let server = Server::start_with(&["--appendonly", "yes"]).await;
+                let peer = Impostor::start(Some(server.port()), move |said| {
+                    let mut named = command.split(' ').zip(said);
+                    match named.all(|(word, said)| word.as_bytes() == *said) {
+                        true => Fate::Answer(format!("-{words}\r\n").into_bytes()),
+                        false => Fate::Pass,
+                    }
+                });
+                let (code, findings) = examined(&peer.await.url(), &[]).await;
+                let case = format!("{command}, {words}: {findings:#?}");
+                let found = bad(&findings, "commands");
+                assert_eq!(found.len(), 1, "{case}");
+                assert_eq!(found[0]["level"], level, "{case}");
+                let says = found[0]["finding"].as_str().unwrap();
+                let begins = format!("{command} is refused ({words}): ");
+                assert!(says.starts_with(&begins) && says.contains(cost), "{case}");
+                assert!(found[0]["to_do"].is_string(), "{case}");
+                // Without messages, the check of messages finds a problem.
+                let expected = if command == "SUBSCRIBE" { 2 } else { 0 };
+                assert_eq!(code, Some(expected), "{case}");
+                let unchecked = said_about(&findings, "server", words);
+                assert_eq!(unchecked.len(), usize::from(command == "INFO"), "{case}");
+            });
+        }
+    }
+    while let Some(examined) = examinations.join_next().await {
+        examined.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_peer_that_closes_on_a_command_ends_no_examination() {
+    for command in ["SUBSCRIBE", "INFO"] {
+        let server = Server::start_with(&["--appendonly", "yes"]).await;
+        let peer = Impostor::start(Some(server.port()), move |said| {
+            match said[0] == command.as_bytes() {
+                true => Fate::HangUp,
+                false => Fate::Pass,
+            }
+        });
+        let (_, findings) = examined(&peer.await.url(), &[]).await;
+        let found = bad(&findings, "commands");
+        assert_eq!(found.len(), 1, "{findings:#?}");
+        let says = found[0]["finding"].as_str().unwrap();
+        assert!(
+            says.starts_with(&format!("{command} is refused (")),
+            "{says}"
+        );
+        let rights = said_about(&findings, "rights", "reentrant");
+        assert_eq!(rights[0]["level"], "ok", "{findings:#?}");
+        assert_eq!(
+            said_about(&findings, "messages", "").len(),
+            1,
+            "{findings:#?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_renamed_command_counts_as_missing() {
+    let renamed = |commands: &[&'static str]| {
+        let options = commands
+            .iter()
+            .flat_map(|command| ["--rename-command", command, ""]);
+        ["--appendonly", "yes"]
+            .into_iter()
+            .chain(options)
+            .collect::<Vec<_>>()
+    };
+    // Locks work without these.
+    let server = Server::start_with(&renamed(&["EVALSHA", "WAIT", "UNSUBSCRIBE"])).await;
+    let (code, findings) = examined(&server.url(), &["--kind", "reentrant"]).await;
+    assert_eq!(code, Some(0), "{findings:#?}");
+    for command in ["EVALSHA", "WAIT"] {
+        assert_eq!(
+            said_about(&findings, "commands", command).len(),
+            1,
+            "{findings:#?}"
+        );
+    }
+    for right in ["+evalsha", "+unsubscribe"] {
+        let found = said_about(&findings, "rights", right);
+        assert_eq!(found[0]["level"], "note", "{findings:#?}");
+    }
+    let server = Server::start_with(&renamed(&["PUBLISH"])).await;
+    let (code, findings) = examined(&server.url(), &["--kind", "reentrant"]).await;
+    assert_eq!(code, Some(2), "{findings:#?}");
+    let found = said_about(&findings, "commands", "PUBLISH in scripts is refused");
+    assert_eq!(found[0]["level"], "problem", "{findings:#?}");
+    let found = said_about(&findings, "rights", "lacks the commands of +publish");
+    let kind = said_about(&found, "rights", "reentrant");
+    assert_eq!(kind[0]["level"], "problem", "{findings:#?}");
+    assert!(
+        kind[0]["to_do"]
+            .as_str()
+            .unwrap()
+            .contains("rename-command")
+    );
+    let server = Server::start_with(&renamed(&["ZADD"])).await;
+    let (code, findings) = examined(&server.url(), &[]).await;
+    assert_eq!(code, Some(0), "only fair locks need it: {findings:#?}");
+    let found = said_about(&findings, "rights", "lacks the commands of +zadd");
+    assert!(!found.is_empty() && found.iter().all(|found| found["level"] == "note"));
+}
+
+#[tokio::test]
+async fn resp2_by_choice_is_no_finding() {
+    let server = Server::start_with(&["--appendonly", "yes"]).await;
+    let url = format!("{}?protocol=resp2", server.url());
+    let (_, findings) = examined(&url, &[]).await;
+    assert!(bad(&findings, "commands").is_empty(), "{findings:#?}");
 }
