@@ -256,7 +256,7 @@ servers: programs $(JAVA:%=peers) ## Integration tests, but the long ones of fau
 		esac; \
 		REDIS_SERVER="$$program" tools/run-tests.sh "$$@" || exit 1; \
 		$(if $(JAVA),REDIS_SERVER="$$program" tools/run-tests.sh --note "they run on redis-server" interop "beside Java on $$server" \
-			$(BESIDE_JAVA_ON_SERVERS) --skip a_cluster_behind_a_nat || exit 1;) \
+			$(BESIDE_JAVA_ON_SERVERS) --skip a_cluster_behind_a_nat --skip stores:: || exit 1;) \
 		case $$server in valkey-9.*) ;; *) continue ;; esac; \
 		export CLUSTER_DATABASES=4; \
 		TOPOLOGY=cluster REDIS_SERVER="$$program" tools/run-tests.sh --note "they run in database 0" it "in a database of clusters" \
