@@ -1,27 +1,16 @@
 //! Key stores by `keytool`, which a Java and a Rust service read from the same file.
 
-use std::{path::Path, process::Command};
+use std::path::Path;
 
 use redisson_lock::LockClient;
-use testbed::Server;
+use testbed::{Server, run_in, tls_only};
 
 use crate::stage::Version;
 
 const PASSWORD: &str = "s3cret-password";
 
-fn run(dir: &Path, line: &str) {
-    let mut words = line.split(' ');
-    let done = Command::new(words.next().unwrap())
-        .args(words)
-        .current_dir(dir)
-        .output();
-    let done = done.expect("there are `openssl` and `keytool`");
-    let told = String::from_utf8_lossy(&done.stdout);
-    assert!(done.status.success(), "{line}: {told} {done:?}");
-}
-
 /// `ca.crt`, a server's certificate, and by `keytool` in each form: `trust`, with two authorities, and `own`, with a key and its
-/// chain behind a key of another authority's.
+/// chain.
 fn make_files(dir: &Path) {
     std::fs::write(
         dir.join("names"),
@@ -36,13 +25,13 @@ fn make_files(dir: &Path) {
         format!("openssl req {key} -keyout server.key -out server.csr -subj /CN=server"),
         format!("openssl x509 -req -in server.csr {signed} -out server.crt"),
     ] {
-        run(dir, &line);
+        run_in(dir, &line);
     }
     let secret = format!("-noprompt -storepass {PASSWORD}");
     for (form, options) in FORMS {
         let kind = if *form == "jks" { "JKS" } else { "PKCS12" };
         let keytool = |what: &str, file: &str| {
-            run(
+            run_in(
                 dir,
                 &format!(
                     "keytool{options} {what} -storetype {kind} -keystore {file}.{form} {secret}"
@@ -65,7 +54,7 @@ fn make_files(dir: &Path) {
             "own",
         );
         keytool(&format!("-certreq -alias a -file {form}.csr"), "own");
-        run(
+        run_in(
             dir,
             &format!("openssl x509 -req -in {form}.csr {signed} -out {form}.crt"),
         );
@@ -92,15 +81,8 @@ async fn redisson_4_7_0_and_rust_read_the_same_key_stores() {
     let dir = files.dir();
     make_files(dir);
     let path = |name: &str| &*dir.join(name).display().to_string().leak();
-    let options = [
-        ["--port", "0"],
-        ["--tls-port", "{port}"],
-        ["--tls-auth-clients", "yes"],
-        ["--tls-ca-cert-file", path("ca.crt")],
-        ["--tls-cert-file", path("server.crt")],
-        ["--tls-key-file", path("server.key")],
-    ];
-    let server = Server::start_with(options.as_flattened()).await;
+    let options = tls_only(dir, "yes", ["ca.crt", "server.crt", "server.key"]);
+    let server = Server::start_with(&options).await;
     for (form, _) in FORMS {
         let text = format!(
             "singleServerConfig:

@@ -2,12 +2,11 @@
 
 use std::{
     path::{Path, PathBuf},
-    process::Command,
     time::{Duration, Instant},
 };
 
 use redisson_lock::{Config, Error, LockClient, LockClientBuilder, Released};
-use testbed::{Fate, Impostor, Server};
+use testbed::{Fate, Impostor, Server, run_in, tls_only};
 
 const SOON: Duration = Duration::from_secs(20);
 
@@ -22,16 +21,8 @@ impl Guarded {
     async fn start() -> Self {
         let files = Server::start().await;
         make_certificates(files.dir());
-        let path = |name: &str| &*files.dir().join(name).display().to_string().leak();
-        let options = [
-            ["--port", "0"],
-            ["--tls-port", "{port}"],
-            ["--tls-auth-clients", "yes"],
-            ["--tls-ca-cert-file", path("ca.pem")],
-            ["--tls-cert-file", path("server.pem")],
-            ["--tls-key-file", path("server.key")],
-        ];
-        let server = Server::start_with(&options.concat()).await;
+        let options = tls_only(files.dir(), "yes", ["ca.pem", "server.pem", "server.key"]);
+        let server = Server::start_with(&options).await;
         Self { server, files }
     }
 
@@ -57,17 +48,7 @@ fn make_certificates(dir: &Path) {
         format!("req {key} -keyout client.key -out client.csr -subj /CN=client"),
         format!("x509 -req -in client.csr {signed} -extfile names -out client.pem"),
     ] {
-        let words = arguments.split(' ');
-        let done = Command::new("openssl")
-            .args(words)
-            .current_dir(dir)
-            .output();
-        let done = done.expect("there is an `openssl`: apt-get install openssl");
-        assert!(
-            done.status.success(),
-            "{}",
-            String::from_utf8_lossy(&done.stderr)
-        );
+        run_in(dir, &format!("openssl {arguments}"));
     }
 }
 

@@ -1,12 +1,12 @@
 //! Certificates as people have them: each problem is named, and each mode of verification accepts what it says.
 
-use std::{path::Path, process::Command};
+use std::path::Path;
 
 use redisson_lock::{
     Error, LockClient, LockClientBuilder,
     TlsVerification::{self, Ca, Full, None as Unchecked},
 };
-use testbed::{Server, eventually};
+use testbed::{Server, eventually, run_in, tls_only};
 
 use super::SOON;
 
@@ -14,14 +14,7 @@ const KEY: &str = "-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes";
 const SIGNED: &str = "-CA ca.crt -CAkey ca.key -CAcreateserial";
 
 fn openssl(dir: &Path, arguments: &str) {
-    let words = arguments.split(' ');
-    let done = Command::new("openssl")
-        .args(words)
-        .current_dir(dir)
-        .output();
-    let done = done.expect("there is an `openssl`: apt-get install openssl");
-    let told = String::from_utf8_lossy(&done.stderr);
-    assert!(done.status.success(), "{arguments}: {told}");
+    run_in(dir, &format!("openssl {arguments}"));
 }
 
 /// The authority of the tests, one of the same name with another key, and a request for a certificate.
@@ -56,24 +49,9 @@ async fn authorities() -> Server {
 }
 
 /// A server that speaks TLS only, with the certificate `name`.
-async fn server(files: &Server, name: &str, client: &str) -> Server {
-    let path = |name: &str| files.dir().join(name).display().to_string();
-    let (ca, certificate, key) = (path("ca.crt"), path(name), path("server.key"));
-    Server::start_with(&[
-        "--port",
-        "0",
-        "--tls-port",
-        "{port}",
-        "--tls-auth-clients",
-        client,
-        "--tls-ca-cert-file",
-        &ca,
-        "--tls-cert-file",
-        &certificate,
-        "--tls-key-file",
-        &key,
-    ])
-    .await
+async fn server(files: &Server, name: &str, clients: &'static str) -> Server {
+    let options = tls_only(files.dir(), clients, ["ca.crt", name, "server.key"]);
+    Server::start_with(&options).await
 }
 
 fn builder(server: &Server, files: &Server, ca: &str) -> LockClientBuilder {

@@ -1,6 +1,6 @@
 //! TLS with a test server and a test certificate authority.
 
-use std::{path::Path, process::Command, sync::Arc};
+use std::{path::Path, sync::Arc};
 
 use fred::{
     rustls::{ClientConfig, RootCertStore, pki_types::CertificateDer},
@@ -45,20 +45,10 @@ async fn certificates() -> Server {
 
 /// Options of a server that speaks TLS only, and requires a password.
 fn tls_only(certificates: &Server) -> Vec<&'static str> {
-    let file = |name: &str| {
-        let path = certificates.dir().join(name).display().to_string();
-        &*path.leak()
-    };
-    [
-        ["--port", "0"],
-        ["--tls-port", "{port}"],
-        ["--tls-auth-clients", "no"],
-        ["--tls-ca-cert-file", file("ca.crt")],
-        ["--tls-cert-file", file("server.crt")],
-        ["--tls-key-file", file("server.key")],
-        ["--requirepass", SECRET],
-    ]
-    .concat()
+    let files = ["ca.crt", "server.crt", "server.key"];
+    let mut options = testbed::tls_only(certificates.dir(), "no", files);
+    options.extend(["--requirepass", SECRET]);
+    options
 }
 
 /// A connector that trusts the authority in `dir`.
@@ -115,10 +105,7 @@ pub fn make_certificates(dir: &Path) {
         "x509 -req -in server.csr -CA ca.crt -CAkey ca.key -CAcreateserial -days 2 -extfile names -out server.crt"
             .to_owned(),
     ] {
-        let words = arguments.split(' ');
-        let done = Command::new("openssl").args(words).current_dir(dir).output();
-        let done = done.expect("there is an `openssl`: apt-get install openssl");
-        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+        testbed::run_in(dir, &format!("openssl {arguments}"));
     }
 }
 
@@ -250,16 +237,7 @@ async fn a_certificate_for_another_name_or_of_another_time() {
     let secure = Secure::start().await;
     let words =
         "x509 -req -in server.csr -CA ca.crt -CAkey ca.key -days -1 -extfile names -out server.crt";
-    let mut sign = Command::new("openssl");
-    let sign = sign
-        .args(words.split(' '))
-        .current_dir(secure.certificates.dir());
-    assert!(
-        sign.output()
-            .expect("there is an `openssl`")
-            .status
-            .success()
-    );
+    testbed::run_in(secure.certificates.dir(), &format!("openssl {words}"));
     let expired = Server::start_with(&tls_only(&secure.certificates)).await;
     let error = refusal_of(&secure.certificates, &secure.server, "other.example").await;
     assert!(matches!(error, Error::Config { .. }), "{error:?}");

@@ -17,6 +17,7 @@ mod proxy;
 pub mod resp;
 mod server;
 mod set_ups;
+mod tls;
 
 pub use children::{Child, Silence};
 pub use cluster::{Clustered, Move, slot_of};
@@ -29,3 +30,4 @@ pub use process::cpu_time;
 pub use proxy::Proxy;
 pub use server::Server;
 pub use set_ups::{Replicated, Watched};
+pub use tls::{run_in, tls_only};

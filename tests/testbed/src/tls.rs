@@ -1,0 +1,30 @@
+//! Servers that speak TLS, and the tools that make their files.
+
+use std::{path::Path, process::Command};
+
+/// Runs `openssl`, `keytool` or the like in `dir`. No word of the `line` contains a space.
+pub fn run_in(dir: &Path, line: &str) {
+    let mut words = line.split(' ');
+    let tool = words.next().expect("the line names a tool");
+    let done = Command::new(tool).args(words).current_dir(dir).output();
+    let done = done.unwrap_or_else(|error| panic!("install {tool} ({error})"));
+    let told = [&*done.stdout, &done.stderr].concat();
+    let told = String::from_utf8_lossy(&told);
+    assert!(done.status.success(), "{line}: {told}");
+}
+
+/// Options of a server that speaks TLS only, by the files `[ca, certificate, key]` in `dir`. `clients` says whether clients need
+/// certificates: `yes`, `no` or `optional`.
+pub fn tls_only(dir: &Path, clients: &'static str, files: [&str; 3]) -> Vec<&'static str> {
+    // The options of servers are static elsewhere too.
+    let [ca, certificate, key] = files.map(|name| &*dir.join(name).display().to_string().leak());
+    [
+        ["--port", "0"],
+        ["--tls-port", "{port}"],
+        ["--tls-auth-clients", clients],
+        ["--tls-ca-cert-file", ca],
+        ["--tls-cert-file", certificate],
+        ["--tls-key-file", key],
+    ]
+    .concat()
+}
