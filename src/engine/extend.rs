@@ -133,10 +133,11 @@ impl Engine {
             };
             let again = retry.again(&spec.name, error)?;
             // The caller still gets this error, which names the cause.
-            if Instant::now() + TRANSIENT_PAUSE >= until {
+            let latest = until - TRANSIENT_PAUSE;
+            if Instant::now() >= latest {
                 return Err(again.into_error(&spec.name));
             }
-            again.pause().await;
+            let _ = timers::timeout_at(latest, again.pause()).await;
             if let Some(reason) = tenure.lost_reason(Instant::now()) {
                 return Err(tenure.lost_error(reason));
             }

@@ -25,10 +25,10 @@ use crate::{
     wire::Refusal,
 };
 
-/// Pause before a request is sent again after a transient error, and the first pause of a release.
+/// Pause before a request is sent again after a transient error, and the first pause that grows.
 pub(super) const TRANSIENT_PAUSE: Duration = Duration::from_millis(50);
 
-/// The longest pause of a release. A script that the server refuses at its first write has
+/// The longest pause. A script that the server refuses at its first write has
 /// published its message, which wakes waiters in vain.
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
@@ -40,8 +40,9 @@ const SCRIPT_CHECK: &str =
 #[derive(Debug, Default)]
 pub(super) struct Retry {
     in_doubt_since: Option<Instant>,
-    /// The next pause of a release; `None` for another request.
-    release_pause: Option<Duration>,
+    is_release: bool,
+    /// The next pause that grows; `None` before the first one.
+    growing: Option<Duration>,
 }
 
 /// The request must be sent again, for this reason.
@@ -55,8 +56,8 @@ impl Retry {
     /// For a release: no refusal of the server is final. Data of another kind has nothing to release.
     pub(super) fn of_release() -> Self {
         Self {
-            in_doubt_since: None,
-            release_pause: Some(TRANSIENT_PAUSE),
+            is_release: true,
+            ..Self::default()
         }
     }
 
@@ -64,17 +65,18 @@ impl Retry {
         match refusal {
             Refusal::WrongKind { .. } => false,
             Refusal::Transient { .. } => true,
-            Refusal::Failed { message } => {
-                self.release_pause.is_some() && !Refusal::is_of_script(message)
-            }
+            Refusal::Failed { message } => self.is_release && !Refusal::is_of_script(message),
         }
     }
 
-    fn next_pause(&mut self) -> Duration {
-        match &mut self.release_pause {
-            Some(next) => std::mem::replace(next, (*next * 3 / 2).min(LONGEST_PAUSE)),
-            None => TRANSIENT_PAUSE,
+    /// A failover takes moments. A quota, a limit or a full disk takes longer, and a provider counts the requests.
+    fn next_pause(&mut self, refusal: &Refusal) -> Duration {
+        if !self.is_release && refusal.is_of_failover() {
+            return TRANSIENT_PAUSE;
         }
+        let pause = self.growing.unwrap_or(TRANSIENT_PAUSE);
+        self.growing = Some((pause * 3 / 2).min(LONGEST_PAUSE));
+        pause
     }
 
     /// Whether a sending was not answered, and may have been executed.
@@ -89,8 +91,7 @@ impl Retry {
 
     /// Whether the server has refused a sending of a release.
     pub(super) fn was_refused(&self) -> bool {
-        self.release_pause
-            .is_some_and(|next| next > TRANSIENT_PAUSE)
+        self.is_release && self.growing.is_some()
     }
 
     /// Ends the doubt: the answer to a later sending has shown what became of the earlier ones.
@@ -106,7 +107,7 @@ impl Retry {
                 Ok(Again::Unanswered(reason))
             }
             CallError::Refused(refusal) if self.may_pass(&refusal) => {
-                let pause = self.next_pause();
+                let pause = self.next_pause(&refusal);
                 Ok(Again::Refused { refusal, pause })
             }
             CallError::Refused(refusal) => Err(refusal_error(name, refusal)),

@@ -225,7 +225,7 @@ impl Engine {
                 }
                 Err(CallError::Refused(refusal)) => {
                     if renewal.lease.is_none()
-                        && matches!(refusal, Refusal::Transient { .. })
+                        && refusal.is_of_failover()
                         && renewal.tenure.begin_look_up()
                     {
                         unverified.push(renewal.tenure.clone());

@@ -77,9 +77,9 @@ impl Servers {
         })
     }
 
-    /// As [`RateLimit::may_log`], for lines about connections.
-    pub(super) fn may_log(&self) -> Option<u64> {
-        self.lines.may_log()
+    /// As [`RateLimit::may_log_about`], for lines about connections.
+    pub(super) fn may_log_about(&self, reason: &str) -> Option<u64> {
+        self.lines.may_log_about(reason)
     }
 
     /// The attempts to connect to the server at `endpoint`, for all purposes.
@@ -464,6 +464,19 @@ mod tests {
         attempts.shook_hands(Err(ConnectErrorKind::Closed));
         attempts.shook_hands(Ok(Handshake::Hello));
         assert!(attempts.follows_a_close());
+    }
+
+    /// twemproxy behind a balancer that closes every connection for a moment: each attempt is a single handshake then.
+    #[tokio::test(start_paused = true)]
+    async fn handshake_that_was_accepted_is_tried_first_after_a_peer_that_closed() {
+        let attempts = Attempts::default();
+        attempts.shook_hands(Ok(Handshake::Bare));
+        attempts.shook_hands(Err(ConnectErrorKind::Closed));
+        assert!(!attempts.follows_a_close());
+        assert_eq!(attempts.handshakes(Protocol::Auto), [Handshake::Bare]);
+        attempts.shook_hands(Err(ConnectErrorKind::Refused));
+        let all = Handshake::of(Protocol::Auto);
+        assert_eq!(attempts.handshakes(Protocol::Auto), all);
     }
 
     #[tokio::test(start_paused = true)]

@@ -36,6 +36,15 @@ pub(super) async fn command(
     answer.map_err(|reason| reason.as_ref().to_owned())
 }
 
+/// How a peer answers the `PING`s of one connection. Envoy echoes nothing, and twemproxy closes on a number.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum Pong {
+    #[default]
+    Unknown,
+    Echo,
+    Plain,
+}
+
 /// An open connection. Dropping it ends it.
 pub(super) struct Conn {
     pub(super) connection: Arc<dyn Connection>,
@@ -44,6 +53,7 @@ pub(super) struct Conn {
     pub(super) counts_subscriptions: bool,
     /// How long a `PING` may stay unanswered.
     pub(super) ping_wait: Duration,
+    pub(super) pong: Pong,
     /// The server's answer to `HELLO`; empty if it was not asked.
     pub(super) mode: String,
     pub(super) role: String,
@@ -108,14 +118,18 @@ impl Conn {
         }
     }
 
-    /// Has the server echo `number`. Another answer shows that replies have shifted (P-FR7).
+    /// Has the server echo `number`. Another answer shows that replies have shifted (P-FR7), except for that of a peer which has
+    /// echoed none on this connection.
     pub(super) async fn ping(
         connection: &dyn Connection,
         number: u64,
         wait: Duration,
+        pong: &mut Pong,
     ) -> Result<(), String> {
         let number = number.to_string();
-        let answer = match timeout(wait, command(connection, "PING", &[&number])).await {
+        let words = [&*number];
+        let words = &words[..usize::from(*pong != Pong::Plain)];
+        let answer = match timeout(wait, command(connection, "PING", words)).await {
             Err(_) => return Err("the server did not answer PING".into()),
             Ok(answer) => answer?,
         };
@@ -124,8 +138,14 @@ impl Conn {
             Some(message) if message.starts_with("NOAUTH") => Err(message),
             // A refusal in any other words is a sign of life: `MISCONF`, a quota, a missing right.
             Some(_) => Ok(()),
-            None if frame::text(&answer).as_deref() == Some(&number) => Ok(()),
-            None => Err("the answer to PING belongs to another command".into()),
+            None => {
+                *pong = match frame::text(&answer).as_deref() {
+                    Some(echo) if echo == number => Pong::Echo,
+                    Some("PONG") if *pong != Pong::Echo => Pong::Plain,
+                    _ => return Err("the answer to PING belongs to another command".into()),
+                };
+                Ok(())
+            }
         }
     }
 

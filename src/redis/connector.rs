@@ -16,13 +16,13 @@ use super::{
     attempts::{Attempts, ConnectLog, pause_after},
     batch_scope::{ConnScope, EndpointScope},
     client_info::{ConnIdentity, Subscriptions},
-    conn::{Conn, PING_WAIT, Router, command},
+    conn::{Conn, PING_WAIT, Pong, Router, command},
     connect_advice::explain,
     connect_error::{ConnectError, ConnectErrorKind},
     connection::{ConnectOptions, Connection, Frame, Opened, ServerConfig},
     endpoint::{Address, Endpoint},
     frame,
-    handshake::Version,
+    handshake::{Handshake, Version},
     one_server::{self, Evidence},
 };
 use crate::error::Error;
@@ -300,6 +300,10 @@ impl Connector {
             counts_subscriptions: handshake.version() == Version::Resp3
                 && info.as_deref().and_then(Subscriptions::read).is_some(),
             ping_wait: self.ping_wait,
+            pong: match handshake {
+                Handshake::Hello | Handshake::Classic => Pong::Unknown,
+                Handshake::Bare => Pong::Plain,
+            },
             mode: said("mode"),
             role: said("role"),
             connection,

@@ -130,6 +130,15 @@ mod tests {
                 "{info}"
             );
         }
+        // A proxy on this host has the client's port by chance, at a server elsewhere.
+        let local = tcp("10.0.0.7:4711", "10.0.0.7:6379");
+        for (info, proves) in [
+            ("addr=10.0.0.7:4711 laddr=10.0.0.7:6379", true),
+            ("addr=10.0.0.7:4711", true),
+            ("addr=10.0.0.7:4711 laddr=10.0.0.9:6379", false),
+        ] {
+            assert_eq!(describes(info, &local), proves, "{info}");
+        }
         let own = tcp("[fe80::1%3]:4711", "[fe80::2%3]:6379");
         assert!(describes("addr=[fe80::1]:4711 laddr=[fe80::2]:6379", &own));
     }

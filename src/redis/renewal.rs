@@ -46,7 +46,7 @@ enum Failed {
 impl Renewal {
     /// Returns the reason if the connection must end.
     pub(super) async fn keep(mut self, connection: &dyn Connection) -> String {
-        let mut failures = 0;
+        let (mut failures, mut told) = (0, String::new());
         loop {
             let pause = match self.end.saturating_duration_since(Instant::now()) {
                 _ if failures > 0 => pause_after(failures),
@@ -54,7 +54,7 @@ impl Renewal {
                 left => left.saturating_sub(EARLIEST.min(left / 5)).max(SHORTEST),
             };
             sleep(pause).await;
-            let reason = match self.log_in(connection).await {
+            let reason: String = match self.log_in(connection).await {
                 Ok(None) => std::future::pending().await,
                 Ok(Some(new)) if new > Instant::now() => {
                     (failures, self.end) = (0, new);
@@ -64,8 +64,8 @@ impl Renewal {
                 Err(Failed::Again(reason)) => reason,
                 Err(Failed::Ends) => return ENDS_TO_LOG_IN.into(),
             };
-            self.tell(&reason, failures);
-            failures += 1;
+            self.tell(&reason, failures, reason != told);
+            (failures, told) = (failures + 1, reason);
         }
     }
 
@@ -88,19 +88,19 @@ impl Renewal {
         } = credentials;
         self.server.log_in_as(username, password);
         let logged_in = log_in_anew(connection, &self.server).await;
+        let has_ended = end.is_some_and(|end| end <= Instant::now());
         logged_in.map(|()| end).map_err(|error| match error.kind {
-            ConnectErrorKind::Credentials | ConnectErrorKind::Busy => Failed::Again(error.details),
-            // In RESP2, a connection with subscriptions accepts no `AUTH`.
-            _ if self.version == Version::Resp2 => Failed::Ends,
+            // In RESP2, a connection with subscriptions accepts no `AUTH`. Credentials that have ended would end the next one too.
+            ConnectErrorKind::Refused if self.version == Version::Resp2 && !has_ended => {
+                Failed::Ends
+            }
             _ => Failed::Again(error.details),
         })
     }
 
-    fn tell(&self, reason: &str, failures: u32) {
+    fn tell(&self, reason: &str, failures: u32, is_new: bool) {
         let server = &self.server.endpoint;
-        if failures == 0
-            && let Some(suppressed) = self.server.servers.may_log()
-        {
+        if is_new && let Some(suppressed) = self.server.servers.may_log_about(reason) {
             tracing::warn!(%server, reason, suppressed, "an open connection cannot log in anew");
         } else {
             tracing::debug!(%server, reason, failures, "an open connection cannot log in anew");

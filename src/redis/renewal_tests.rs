@@ -132,6 +132,11 @@ async fn credentials_that_stay_valid_are_not_renewed() {
 async fn credentials_that_have_ended_are_sent_ever_more_seldom() {
     let minute = Duration::from_secs(60);
     let zero = Duration::ZERO;
+    // In RESP2, each successor of a connection with subscriptions would end too, once a second.
+    let refused = Frame::Error("ERR only (P)SUBSCRIBE allowed in this context".into());
+    let played = logins(minute, zero, Version::Resp2, refused, valid_for(Some(zero)));
+    let (refused, ended) = played.await;
+    assert_eq!((refused.len(), ended), (6, None));
     let played = logins(minute, zero, Version::Resp3, ok(), valid_for(Some(zero)));
     let (logins, ended) = played.await;
     let times = times(logins);
@@ -155,6 +160,16 @@ async fn failures_are_repeated_and_the_connection_stays_open() {
             assert_eq!((logins.len(), ended), (6, None), "{refusal}");
         }
     }
+    // The client sends nothing for a user without a password.
+    let incomplete = Provider::new(|_| async {
+        Ok::<_, String>(Credentials {
+            username: Some("app".into()),
+            password: None,
+            end: None,
+        })
+    });
+    let played = logins(minute, SECOND, Version::Resp2, ok(), incomplete);
+    assert_eq!(played.await, (Vec::new(), None));
     let asked = Arc::new(Mutex::new(0));
     let count = asked.clone();
     let failing = Provider::new(move |_| {

@@ -14,9 +14,9 @@ use crate::{
     wire::{Refusal, script::Publishing},
 };
 
-/// Asks inside a script, with the command and the channel as arguments: a proxy, a renamed command or the user's rights may treat the command itself in another way. Servers before 7
-/// can only publish. No client subscribes to the first channel. The second one is the lock's own, for users without a right to the first;
-/// all clients ignore the message.
+/// Asks inside a script, with the command and the channel as arguments: a proxy, a renamed command or the user's rights may treat the
+/// command itself in another way. Servers before 7 can only publish. No client subscribes to the first channel. The second one is the
+/// lock's own, for users without a right to the first: locks ignore the message, and a waiter of a semaphore asks once in vain.
 pub const QUESTION: &str = "\
 local command, channel = ARGV[1], ARGV[2]
 if redis.acl_check_cmd then

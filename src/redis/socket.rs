@@ -105,16 +105,25 @@ impl Sockets {
         mut server: ServerConfig,
         options: ConnectOptions,
     ) -> Result<Opened, ConnectError> {
-        let deadline = Instant::now() + wait;
-        let mut end = None;
+        let (began, deadline) = (Instant::now(), Instant::now() + wait);
+        let (mut end, mut asked) = (None, Duration::ZERO);
         if let Some(provider) = &self.provider {
             let asking = provider.credentials(&server.endpoint, options.is_sentinel, deadline);
             let credentials = asking.await?;
             server.log_in_as(credentials.username, credentials.password);
-            end = credentials.end;
+            (end, asked) = (credentials.end, began.elapsed());
         }
         let opened = timeout_at(deadline, self.open(&server, options, end)).await;
-        opened.unwrap_or_else(|_| Err(ConnectError::timeout()))
+        opened.unwrap_or_else(|_| {
+            Err(match asked > wait / 2 {
+                // The server is not to blame, nor other connections to it to pause.
+                true => ConnectError {
+                    kind: ConnectErrorKind::Provider,
+                    details: format!("it took {asked:?} of the {wait:?} of the connection"),
+                },
+                false => ConnectError::timeout(),
+            })
+        })
     }
 
     async fn open(

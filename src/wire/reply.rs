@@ -56,32 +56,16 @@ impl Refusal {
     /// Reads the refusal from the server's error message.
     pub(crate) fn from_message(message: String) -> Self {
         let message = server_text::shown(&message);
-        if Self::names_passing_state(&message) || has_passing_words(&message) {
+        if names_state(&message) || has_passing_words(&message) {
             Refusal::Transient { message }
         } else {
             Refusal::Failed { message }
         }
     }
 
-    /// Whether the message is Redis' own about a state of the server or of a slot that passes.
-    pub(crate) fn names_passing_state(message: &str) -> bool {
-        const CODES: [&str; 10] = [
-            "BUSY",
-            "LOADING",
-            "CLUSTERDOWN",
-            "MASTERDOWN",
-            "MISCONF",
-            "READONLY",
-            "NOREPLICAS",
-            "TRYAGAIN",
-            "MOVED",
-            "ASK",
-        ];
-        // Errors of a script in a slot that is leaving, or in a cluster that has just gone down. The order of the script's
-        // commands makes it safe to repeat the whole script.
-        const IN_SCRIPTS: [&str; 2] = ["access a non local key", "while the cluster is down"];
-        let in_script = IN_SCRIPTS.iter().any(|text| message.contains(text));
-        in_script || CODES.contains(&code(without_position(message)))
+    /// Whether the server cannot serve while it starts or a failover lasts, like a server without a connection.
+    pub(crate) fn is_of_failover(&self) -> bool {
+        names_state(self.message())
     }
 
     /// Whether the message is of a script of this crate, which would refuse a repetition too.
@@ -94,6 +78,26 @@ impl Refusal {
     }
 }
 
+/// Whether the message is Redis' own about a state of the server or of a slot that passes.
+fn names_state(message: &str) -> bool {
+    const CODES: [&str; 9] = [
+        "BUSY",
+        "LOADING",
+        "CLUSTERDOWN",
+        "MASTERDOWN",
+        "READONLY",
+        "NOREPLICAS",
+        "TRYAGAIN",
+        "MOVED",
+        "ASK",
+    ];
+    // Errors of a script in a slot that is leaving, or in a cluster that has just gone down. The order of the script's
+    // commands makes it safe to repeat the whole script.
+    const IN_SCRIPTS: [&str; 2] = ["access a non local key", "while the cluster is down"];
+    let in_script = IN_SCRIPTS.iter().any(|text| message.contains(text));
+    in_script || CODES.contains(&code(without_position(message)))
+}
+
 /// The message without the position in a script, which servers before 7 prefix: `@user_script: 12: -READONLY You can't ..`.
 fn without_position(message: &str) -> &str {
     message.rsplit_once(": -").map_or(message, |(_, text)| text)
@@ -103,9 +107,10 @@ fn code(text: &str) -> &str {
     text.split(' ').next().unwrap_or_default()
 }
 
-/// Whether a provider or proxy says in words of its own that it does not serve now.
+/// Whether a provider or proxy says in words of its own that it does not serve now, or the disk of the server is full.
 fn has_passing_words(message: &str) -> bool {
-    const WORDS: [&str; 5] = [
+    const WORDS: [&str; 6] = [
+        "misconf",
         "limit exceeded",
         "quota",
         "try again",

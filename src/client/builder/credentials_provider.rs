@@ -37,7 +37,7 @@ impl LockClientBuilder {
     /// ElastiCache and MemoryDB with IAM: a token is a presigned URL, valid for 15 minutes.
     ///
     /// ```no_run
-    /// # async fn presigned_url(_user: &str, _cache: &str) -> Result<String, std::io::Error> { unimplemented!() }
+    /// # async fn presigned_url(user: &str, cache: &str) -> Result<String, std::io::Error> { Ok(format!("{cache}/{user}")) }
     /// # async fn example() -> Result<(), redisson_lock::Error> {
     /// use std::time::Duration;
     ///
@@ -60,9 +60,9 @@ impl LockClientBuilder {
     /// Azure with Entra ID: the user is the object id of the principal. `azure_identity` caches its tokens.
     ///
     /// ```no_run
-    /// # struct Token { secret: String, expires_on: std::time::SystemTime }
-    /// # #[derive(Clone)] struct Identity;
-    /// # impl Identity { async fn get_token(&self, _: &[&str]) -> Result<Token, std::io::Error> { unimplemented!() } }
+    /// # #[derive(Clone)] struct Token { secret: String, expires_on: std::time::SystemTime }
+    /// # #[derive(Clone)] struct Identity(Token);
+    /// # impl Identity { async fn get_token(&self, _: &[&str]) -> Result<Token, std::io::Error> { Ok(self.0.clone()) } }
     /// # async fn example(identity: Identity, object_id: String) -> Result<(), redisson_lock::Error> {
     /// use std::time::SystemTime;
     ///

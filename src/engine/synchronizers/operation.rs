@@ -153,7 +153,7 @@ pub(super) enum GivenBack {
 pub(super) struct Sendings {
     retry: Retry,
     longest_doubt: Option<Duration>,
-    /// How long the server may refuse the request in words that name no passing state.
+    /// How long the server may refuse the request, except in words of a failover or a start.
     longest_refused: Duration,
     /// When the first sending began. It may have waited for a batch since then.
     begun: Option<Instant>,
@@ -371,9 +371,12 @@ impl Engine {
                 Err(error) => error,
             };
             let again = sendings.retry.again(&spec.name, error)?;
-            if let Some(Refusal::Failed { message }) = again.refusal() {
+            let refusal = again.refusal();
+            if let Some(refusal) = refusal.filter(|refusal| !refusal.is_of_failover()) {
                 let since = *refused_since.get_or_insert_with(Instant::now);
-                let longest = match message.contains("OOM") {
+                let may_pass = matches!(refusal, Refusal::Transient { .. })
+                    || refusal.message().contains("OOM");
+                let longest = match may_pass {
                     true => sendings.longest_refused.max(self.config.outage_wait),
                     false => sendings.longest_refused,
                 };

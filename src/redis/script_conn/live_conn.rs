@@ -21,7 +21,7 @@ use crate::{
     redis::{
         batch_scope::{BatchScope, ConnScope, NOT_SENT},
         client_info::{ConnIdentity, Identity},
-        conn::{Conn, Router},
+        conn::{Conn, Pong, Router},
         connection::{Connection, Frame},
         frame,
     },
@@ -41,6 +41,8 @@ pub(in crate::redis) struct LiveConn {
     scope: Option<ConnScope>,
     /// How long a `PING` may stay unanswered.
     ping_wait: Duration,
+    /// How the peer answers the first `PING`, if that is known.
+    pong: Pong,
     /// The number of answered calls of scripts.
     answers: AtomicU32,
     /// Whether the arguments of a batch travel as one list of MessagePack.
@@ -59,7 +61,7 @@ impl LiveConn {
     pub(super) fn new(
         connection: Arc<dyn Connection>,
         identity: ConnIdentity,
-        ping_wait: Duration,
+        (ping_wait, pong): (Duration, Pong),
         scope: Option<ConnScope>,
     ) -> Self {
         if let Some(scope) = &scope {
@@ -70,6 +72,7 @@ impl LiveConn {
             identity: Mutex::new(identity),
             scope,
             ping_wait,
+            pong,
             answers: AtomicU32::new(0),
             packs: AtomicBool::new(true),
             lacks_evalsha: AtomicBool::new(false),
@@ -242,7 +245,7 @@ impl LiveConn {
     /// connection is proved.
     pub(super) async fn broken(&self, router: &mut Router, mut is_proven: impl FnMut()) -> String {
         let mut checks = tokio::time::interval(CHECK_EVERY);
-        let mut number = 0;
+        let (mut number, mut pong) = (0, self.pong);
         loop {
             number += 1;
             tokio::select! {
@@ -265,7 +268,12 @@ impl LiveConn {
                 continue;
             }
             if let Err(reason) = router
-                .run(Conn::ping(&*self.connection, number, self.ping_wait))
+                .run(Conn::ping(
+                    &*self.connection,
+                    number,
+                    self.ping_wait,
+                    &mut pong,
+                ))
                 .await
             {
                 return reason;

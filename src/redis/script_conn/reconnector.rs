@@ -34,7 +34,12 @@ pub(super) struct Reconnector {
 impl Reconnector {
     /// Makes `conn` available to callers.
     pub(super) fn put_up(&self, conn: Conn) -> (Arc<LiveConn>, Router) {
-        let live = LiveConn::new(conn.connection, conn.identity, conn.ping_wait, conn.scope);
+        let live = LiveConn::new(
+            conn.connection,
+            conn.identity,
+            (conn.ping_wait, conn.pong),
+            conn.scope,
+        );
         let live = Arc::new(live);
         self.states.send_replace(State::Up(live.clone()));
         (live, conn.router)

@@ -11,7 +11,7 @@ use super::{
     wanted::{Change, Wanted},
 };
 use crate::redis::{
-    conn::{self, Conn},
+    conn::{self, Conn, Pong},
     connection::{Connection, Frame},
     frame,
     script_conn::PING_EVERY,
@@ -34,7 +34,7 @@ fn answered(answer: Result<Result<Frame, Arc<str>>, Elapsed>) -> Result<Option<S
 
 /// Whether the server has refused a subscription in words of a passing state, such as a moving slot.
 fn may_pass(message: &str) -> bool {
-    Refusal::names_passing_state(message)
+    Refusal::from_message(message.to_owned()).is_of_failover()
 }
 
 /// Whether the answer to `SUNSUBSCRIBE` leaves the subscription in place. The server ends the subscriptions of a slot that
@@ -58,6 +58,7 @@ pub(super) struct Session<'a> {
     refused: usize,
     has_subscribed: bool,
     pings: u64,
+    pong: Pong,
     looked: Instant,
 }
 
@@ -73,6 +74,7 @@ impl<'a> Session<'a> {
             refused: 0,
             has_subscribed: false,
             pings: 0,
+            pong: conn.pong,
             looked: Instant::now(),
         }
     }
@@ -260,6 +262,6 @@ impl<'a> Session<'a> {
 
     async fn ping(&mut self, wait: Duration) -> Result<(), String> {
         self.pings += 1;
-        Conn::ping(&*self.connection, self.pings, wait).await
+        Conn::ping(&*self.connection, self.pings, wait, &mut self.pong).await
     }
 }

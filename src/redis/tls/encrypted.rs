@@ -126,13 +126,17 @@ impl Tls {
         };
         let reading = tokio::task::spawn_blocking(move || files.current());
         let read = reading.await.map_err(|error| other(&error.to_string()))?;
-        read.map_err(|error| ConnectError {
+        let (connector, fault) = read.map_err(|error| ConnectError {
             kind: ConnectErrorKind::Config,
             details: match error {
                 Error::Config { reason, .. } => reason,
                 other => other.to_string(),
             },
-        })
+        })?;
+        if let Some(error) = fault {
+            tracing::warn!(%error, "the TLS files cannot be used; connecting with the last good ones");
+        }
+        Ok(connector)
     }
 }
 

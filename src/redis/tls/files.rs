@@ -38,8 +38,10 @@ pub(super) struct Files {
 #[derive(Default)]
 struct Last {
     good: Option<(Digest, TlsConnector)>,
-    /// Whether the present fault has been logged.
-    is_told: bool,
+    /// The contents that were unusable, and why: a key store may take long to try.
+    bad: Option<(Digest, Error)>,
+    /// The fault that has been logged.
+    told: Option<Error>,
 }
 
 /// What the files say.
@@ -65,36 +67,41 @@ impl Files {
     }
 
     /// Reads the files. Keeps what they last led to while they say the same, and while they are unusable: a program that
-    /// replaces them may have written half.
-    pub(super) fn current(&self) -> Result<TlsConnector, Error> {
-        let contents = self.read();
-        let digest = contents.as_ref().ok().map(Contents::digest);
-        if let Some((last, connector)) = &lock(&self.last).good
-            && Some(last) == digest.as_ref()
-        {
-            return Ok(connector.clone());
-        }
-        let made = contents.and_then(|contents| self.connector(contents));
+    /// replaces them may have written half. The second value is a fault that the log does not have yet.
+    pub(super) fn current(&self) -> Result<(TlsConnector, Option<Error>), Error> {
+        // Several connections at once read and try new files once.
         let mut last = lock(&self.last);
-        match (made, &last.good) {
-            (Ok(connector), _) => {
-                last.is_told = false;
-                last.good = digest.map(|digest| (digest, connector.clone()));
-                Ok(connector)
+        let made = self.read().and_then(|contents| {
+            let digest = contents.digest();
+            match (&last.good, &last.bad) {
+                (Some((good, connector)), _) if *good == digest => Ok(connector.clone()),
+                (_, Some((bad, error))) if *bad == digest => Err(error.clone()),
+                _ => match self.connector(contents) {
+                    Ok(connector) => {
+                        last.good = Some((digest, connector.clone()));
+                        Ok(connector)
+                    }
+                    Err(error) => {
+                        last.bad = Some((digest, error.clone()));
+                        Err(error)
+                    }
+                },
             }
-            (Err(error), Some((_, connector))) => {
-                let connector = connector.clone();
-                if !std::mem::replace(&mut last.is_told, true) {
-                    let error = error.to_string();
-                    tracing::warn!(
-                        error,
-                        "the TLS files cannot be used; connecting with the last good ones"
-                    );
-                }
-                Ok(connector)
+        });
+        let error = match made {
+            Ok(connector) => {
+                last.told = None;
+                return Ok((connector, None));
             }
-            (Err(error), None) => Err(error),
-        }
+            Err(error) => error,
+        };
+        let Some((_, connector)) = &last.good else {
+            return Err(error);
+        };
+        let connector = connector.clone();
+        let is_new = last.told.as_ref() != Some(&error);
+        last.told = Some(error.clone());
+        Ok((connector, is_new.then_some(error)))
     }
 
     fn read(&self) -> Result<Contents, Error> {

@@ -1,26 +1,21 @@
 //! Key stores by `openssl`: each file is read, or its problem is named. `tests/interop/stores.rs` has those by `keytool`.
 
-use std::{path::Path, process::Command};
+use std::path::Path;
 
 use redisson_lock::{Error, LockClient, LockClientBuilder};
-use testbed::{Server, eventually};
+use testbed::{Server, eventually, run_in, tls_only};
 
 use super::SOON;
+use crate::hostile::log_lines::LogLines;
 
 const PASSWORD: &str = "s3cret-pässword";
 
-fn run(dir: &Path, line: &str) {
-    let words = line.split(' ').map(|word| match word {
-        "PASSWORD" => PASSWORD,
-        word => word,
-    });
-    let done = Command::new("openssl")
-        .args(words)
-        .current_dir(dir)
-        .output();
-    let done = done.expect("there is an `openssl`: apt-get install openssl");
-    let told = String::from_utf8_lossy(&done.stderr);
-    assert!(done.status.success(), "{line}: {told}");
+/// The word `PASSWORD` stands for the password.
+fn run(dir: &Path, arguments: &str) {
+    run_in(
+        dir,
+        &format!("openssl {}", arguments.replace("PASSWORD", PASSWORD)),
+    );
 }
 
 /// `ca`, and keys with certificates that it has signed by another authority: `client` and, of other kinds, `rsa`, `ed`, `p521`.
@@ -71,16 +66,8 @@ async fn files() -> Server {
 
 /// A server that speaks TLS only and demands client certificates.
 async fn server(files: &Server) -> Server {
-    let path = |name: &str| &*files.dir().join(name).display().to_string().leak();
-    let options = [
-        ["--port", "0"],
-        ["--tls-port", "{port}"],
-        ["--tls-auth-clients", "yes"],
-        ["--tls-ca-cert-file", path("ca.crt")],
-        ["--tls-cert-file", path("server.crt")],
-        ["--tls-key-file", path("rsa.key")],
-    ];
-    Server::start_with(options.as_flattened()).await
+    let options = tls_only(files.dir(), "yes", ["ca.crt", "server.crt", "rsa.key"]);
+    Server::start_with(&options).await
 }
 
 fn builder(server: &Server) -> LockClientBuilder {
@@ -289,7 +276,7 @@ async fn trust_stores_by_openssl_and_files_that_are_none() {
 }
 
 /// A key store that is replaced is used at the next connection, and one that is half written is not.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn a_key_store_that_is_replaced_is_used_at_the_next_connection() {
     let files = files().await;
     let (dir, server) = (files.dir(), server(&files).await);
@@ -330,8 +317,15 @@ async fn a_key_store_that_is_replaced_is_used_at_the_next_connection() {
         })
         .await;
     };
+    let (lines, _keep) = LogLines::record(tracing::Level::WARN);
+    let told = || lines.with("the TLS files cannot be used").len();
     std::fs::write(dir.join("own.p12"), &second[..second.len() / 2]).unwrap();
     cut().await;
+    cut().await;
+    assert_eq!(told(), 1, "{:#?}", lines.with(""));
+    std::fs::write(dir.join("own.p12"), "a text").unwrap();
+    cut().await;
+    assert_eq!(told(), 2, "a new fault: {:#?}", lines.with(""));
     // From now on the server trusts the authority of the second certificate alone.
     std::fs::write(dir.join("own.p12"), &second).unwrap();
     let other = dir.join("mid.crt").display().to_string();

@@ -77,6 +77,27 @@ async fn a_provider_that_blocks_its_thread_ends_in_time() {
     assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
 }
 
+/// The server is not to blame if the provider leaves it no time.
+#[tokio::test]
+async fn a_provider_that_leaves_no_time_is_named() {
+    let silent = Impostor::start(None, |_words| Fate::Silence).await;
+    let builder = |takes: Duration| {
+        let builder = LockClient::builder().url(silent.url());
+        let builder = builder.connect_timeout(Duration::from_secs(1));
+        builder.credentials_provider(move |_| async move {
+            tokio::time::sleep(takes).await;
+            Ok::<_, String>(Credentials::none())
+        })
+    };
+    for (takes, is_named) in [(0, false), (700, true)] {
+        let builder = builder(Duration::from_millis(takes));
+        let error = within(builder.build()).await.unwrap_err();
+        let text = error.to_string();
+        assert_eq!(text.contains("credentials provider"), is_named, "{text}");
+        assert_eq!(text.contains("of the 1s"), is_named, "{text}");
+    }
+}
+
 /// A node of a cluster has 1.5 s to connect. The first call takes longer, and its result is kept by the provider.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_late_call_can_fill_a_cache() {

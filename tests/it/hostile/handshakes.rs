@@ -201,8 +201,13 @@ async fn default_user_without_rights_does_not_keep_other_users_out() {
 #[tokio::test]
 async fn a_proxy_that_closes_on_each_unknown_command_is_asked_for_none() {
     let server = Server::start().await;
-    let peer = Impostor::start(Some(server.port()), |words| match words {
-        [b"PING"] => Fate::text("+PONG\r\n"),
+    let pings = Arc::new(AtomicUsize::new(0));
+    let count = pings.clone();
+    let peer = Impostor::start(Some(server.port()), move |words| match words {
+        [b"PING"] => {
+            count.fetch_add(1, Ordering::SeqCst);
+            Fate::text("+PONG\r\n")
+        }
         [b"AUTH" | b"EVAL" | b"EVALSHA" | b"QUIT", ..] => Fate::Pass,
         _ => Fate::HangUp,
     });
@@ -215,6 +220,10 @@ async fn a_proxy_that_closes_on_each_unknown_command_is_asked_for_none() {
         assert_eq!(peer.connections() - before, connections, "{protocol:?}");
         let guard = within(client.spin_lock("a").lock()).await.unwrap();
         assert_eq!(guard.unlock().await, Ok(Released::Fully));
+        let (before, connected) = (pings.load(Ordering::SeqCst), peer.connections());
+        let pinged = async || pings.load(Ordering::SeqCst) >= before + 4;
+        eventually("a quiet connection is checked", SOON, pinged).await;
+        assert_eq!(peer.connections(), connected, "{protocol:?}");
     }
 }
 
@@ -401,5 +410,33 @@ async fn a_fallback_does_not_take_the_time_twice() {
             assert!(matches!(error, Err(Error::Unavailable { .. })), "{error:?}");
             assert!(took >= wait && took < wait * 2, "{took:?}");
         }
+    }
+}
+
+/// Envoy answers a `PING` by itself, and echoes nothing. A peer that has echoed a number must go on.
+#[tokio::test]
+async fn a_proxy_that_echoes_no_ping_keeps_its_connections() {
+    let server = Server::start().await;
+    for is_shifted in [false, true] {
+        let pings = Arc::new(AtomicUsize::new(0));
+        let count = pings.clone();
+        let peer = Impostor::start(Some(server.port()), move |words| match words {
+            [b"HELLO" | b"CLIENT", ..] if !is_shifted => Fate::text("-ERR unsupported command\r\n"),
+            [b"PING", ..] => match count.fetch_add(1, Ordering::SeqCst) {
+                0..4 if is_shifted => Fate::Pass,
+                _ => Fate::text("+PONG\r\n"),
+            },
+            _ => Fate::Pass,
+        });
+        let peer = peer.await;
+        let client = within(LockClient::connect(&peer.url())).await.unwrap();
+        let (before, connected) = (pings.load(Ordering::SeqCst), peer.connections());
+        let goes_on = async || match is_shifted {
+            true => peer.connections() > connected,
+            false => pings.load(Ordering::SeqCst) >= before + 4,
+        };
+        eventually("quiet connections are checked", 2 * SOON, goes_on).await;
+        assert_eq!(peer.connections() == connected, !is_shifted);
+        works(&client, "a").await;
     }
 }

@@ -419,3 +419,51 @@ async fn every_operation_reports_the_words_of_a_server_that_refuses_for_long() {
         assert!(missing.is_empty(), "{words}: {missing:#?}");
     }
 }
+
+/// An operation that returned `Unavailable` once ran hours later, with all that its caller had begun meanwhile.
+#[tokio::test(start_paused = true)]
+async fn counts_and_releases_end_with_a_long_quota_and_wait_for_a_server_that_starts() {
+    for (words, runs) in [
+        ("MISCONF the disk is full", false),
+        ("ERR max daily request limit exceeded", false),
+        ("NOPERM no right", false),
+        ("LOADING Redis is loading the dataset in memory", true),
+        ("CLUSTERDOWN The cluster is down", true),
+    ] {
+        let (_server, refusing, client) = server().await;
+        let (pool, latch) = (client.semaphore("pool"), client.count_down_latch("latch"));
+        pool.try_set_permits(1).await.unwrap();
+        latch.try_set_count(2).await.unwrap();
+        refusing.say(Some(words));
+        assert!(pool.release(1).await.is_err() && latch.count_down().await.is_err());
+        sleep(2 * Config::default().outage_wait).await;
+        let sent = refusing.refused();
+        sleep(PAUSE + SHORT).await;
+        assert_eq!(refusing.refused() > sent, runs, "{words}");
+        refusing.say(None);
+        sleep(PAUSE).await;
+        let expected = if runs { (Ok(2), Ok(1)) } else { (Ok(1), Ok(2)) };
+        let now = (pool.available_permits().await, latch.count().await);
+        assert_eq!(now, expected, "{words}");
+    }
+}
+
+/// A provider that limits requests counts those of a waiting call too.
+#[tokio::test(start_paused = true)]
+async fn acquisitions_and_queries_ask_a_provider_that_refuses_ever_more_seldom() {
+    for (words, most) in [
+        ("ERR max requests limit exceeded. Limit: 500000", 45),
+        ("Too many requests", 45),
+        ("MISCONF the disk is full", 45),
+        // A failover ends in a moment.
+        ("LOADING Redis is loading the dataset in memory", 1_250),
+    ] {
+        let (_server, refusing, client) = server().await;
+        refusing.say(Some(words));
+        let wait = Duration::from_secs(60);
+        let lock = client.reentrant_lock("a");
+        lock.try_lock_for(wait).await.unwrap_err();
+        let sent = refusing.refused();
+        assert!(sent > most / 2 && sent <= most, "{words}: {sent} requests");
+    }
+}
