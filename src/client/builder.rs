@@ -1,6 +1,7 @@
 //! The builder of a client.
 
 mod credentials_provider;
+mod resolver;
 
 use std::{fmt, path::PathBuf, pin::Pin, sync::Arc, time::Duration};
 
@@ -14,7 +15,9 @@ use crate::{
     engine::EngineHandle,
     error::Error,
     protocol::Protocol,
-    redis::{AddressMap, FredClient, Provider, SecretFile, Target, TlsSettings, probe::Probe},
+    redis::{
+        AddressMap, FredClient, Provider, Resolver, SecretFile, Target, TlsSettings, probe::Probe,
+    },
     tls_verification::TlsVerification,
 };
 
@@ -30,6 +33,7 @@ pub struct LockClientBuilder {
     sentinel_credentials: Option<Credentials>,
     credentials_provider: Option<Provider>,
     address_map: Option<AddressMap>,
+    resolver: Option<Resolver>,
     endpoint_kind: Option<EndpointKind>,
     lazy: bool,
     own_runtime: bool,
@@ -111,6 +115,7 @@ impl LockClientBuilder {
             sentinel_credentials: None,
             credentials_provider: None,
             address_map: None,
+            resolver: None,
             endpoint_kind: None,
             lazy: false,
             own_runtime: false,
@@ -650,6 +655,9 @@ impl LockClientBuilder {
         }
         if let Some(map) = self.address_map {
             target.map_addresses(map);
+        }
+        if let Some(resolver) = self.resolver {
+            target.resolve_by(resolver);
         }
         if let Some(protocol) = self.protocol {
             target.speak(protocol);

@@ -11,7 +11,9 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-use super::{connect_error::ConnectErrorKind, endpoint::Endpoint, handshake::Handshake};
+use super::{
+    connect_error::ConnectErrorKind, endpoint::Endpoint, handshake::Handshake, places::Places,
+};
 use crate::{
     error::{Cause, Error},
     gauges::Connections,
@@ -102,6 +104,7 @@ pub(super) struct Attempts {
     state: Mutex<InVain>,
     reached: Notify,
     handshakes: Mutex<Handshakes>,
+    pub(super) places: Places,
 }
 
 /// The fate of the handshakes with one server.

@@ -259,9 +259,10 @@ impl Batcher {
             .await;
     }
 
-    /// Whether every slot is served, by a server to which there is a connection.
+    /// Whether there is a connection for every slot.
     pub(crate) fn is_connected(&self) -> bool {
-        self.redis.is_connected()
+        let is_ready = |slot| self.redis.is_ready(slot, Durability::Local);
+        self.slots().all(is_ready)
     }
 
     /// Completes when all servers have answered.

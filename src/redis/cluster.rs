@@ -74,8 +74,7 @@ impl Cluster {
             ShardedPubSub::Auto | ShardedPubSub::On => Publishing::Sharded,
         };
         let (events, receiver) = events::channel();
-        let listed = &first.listed;
-        let topology = Topology::new(server, seeds, map, publishing, wait, listed, events.clone());
+        let topology = Topology::new(server, seeds, map, publishing, wait, first, events.clone());
         let topology = Arc::new(topology);
         let (wants, wanted) = Wants::new();
         topology.tasks.spawn(topology.clone().watch());
@@ -98,7 +97,7 @@ impl Cluster {
         let formed = async { drop(routes.wait_for(|routes| routes.map.is_whole()).await) };
         let formed = timeout(limit, formed).await;
         formed.map_err(|_| {
-            let lacking = self.topology.routes.borrow().map.unserved().count();
+            let lacking = self.topology.routes.borrow().map.without_owner();
             Error::unavailable(format!(
                 "no known node of the cluster serves {lacking} of the 16384 slots: create the cluster, or repair it \
                  (redis-cli --cluster create, or fix)"
@@ -208,10 +207,6 @@ impl Redis for Cluster {
         })
     }
 
-    fn is_connected(&self) -> bool {
-        self.topology.routes.borrow().is_whole()
-    }
-
     fn trouble(&self, slot: HashSlot, durability: Durability) -> Option<Arc<Cause>> {
         let node = self.topology.routes.borrow().node(slot).cloned();
         match node {
@@ -312,7 +307,11 @@ impl Drop for Cluster {
 /// For the fuzz targets.
 #[cfg(test)]
 pub(super) mod fuzz {
-    use super::{node_list, redirection::Redirection, slot_map::SlotMap};
+    use super::{
+        node_list::{self, Preferred},
+        redirection::Redirection,
+        slot_map::SlotMap,
+    };
 
     pub(in crate::redis) struct Map(SlotMap);
 
@@ -321,11 +320,12 @@ pub(super) mod fuzz {
     }
 
     pub(in crate::redis) fn hear(Map(map): &mut Map, nodes: &str) {
-        let listed = node_list::read(nodes, &("asked".into(), 1)).unwrap_or_default();
+        let asked = ("asked".into(), 1);
+        let listed = node_list::read(nodes, &asked, &Preferred::Name).unwrap_or_default();
         map.hear(&listed, |node| node % 2 == 0);
         for slot in [0, 8_000, 16_383, u16::MAX] {
             if let Some(owner) = map.owner(slot) {
-                std::hint::black_box((map.address(owner, true), map.replicas(owner)));
+                std::hint::black_box((map.addresses(owner), map.replicas(owner)));
             }
         }
     }

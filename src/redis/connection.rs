@@ -13,6 +13,7 @@ use super::{
     endpoint::{Address, Endpoint, OwnEnd},
     handshake::Handshake,
     provider::Provider,
+    resolver::Resolver,
     tls::Tls,
 };
 use crate::protocol::Protocol;
@@ -108,6 +109,8 @@ pub(crate) struct SocketOptions {
     pub(crate) wait: Option<Duration>,
     /// The source of credentials before each connection, instead of the configuration.
     pub(crate) provider: Option<Provider>,
+    /// The way from host names to addresses, instead of the system's.
+    pub(crate) resolver: Option<Resolver>,
 }
 
 /// Opens connections.

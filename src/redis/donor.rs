@@ -7,6 +7,7 @@ use ::fred::{interfaces::ClientLike, types::config::ServerConfig as FredServer};
 use super::{
     attempts::Servers,
     connection::ServerConfig,
+    dial::Dialer,
     endpoint::Endpoint,
     fred::{self, FredClient},
     socket::Sockets,
@@ -25,7 +26,10 @@ impl Target {
 fn target_of(donor: &FredClient) -> Target {
     let config = donor.client_config();
     let sockets = Arc::new(Sockets {
-        tls: config.uses_tls().then(|| Tls::of_donor(&config)).flatten(),
+        dialer: Dialer {
+            tls: config.uses_tls().then(|| Tls::of_donor(&config)).flatten(),
+            resolver: None,
+        },
         provider: config.credential_provider.clone().map(fred::provider),
         wait: None,
     });

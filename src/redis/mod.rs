@@ -26,6 +26,7 @@ mod connect_advice;
 pub(crate) mod connect_error;
 pub(crate) mod connection;
 mod connector;
+mod dial;
 mod donor;
 mod driver;
 mod durable;
@@ -43,9 +44,11 @@ mod log_in;
 mod master_view;
 mod node;
 mod one_server;
+mod places;
 pub mod probe;
 mod provider;
 mod renewal;
+mod resolver;
 mod resp;
 mod rights;
 mod script_conn;
@@ -75,6 +78,7 @@ pub(crate) use endpoint::AddressMap;
 use events::EventSender;
 pub(crate) use events::Events;
 pub(crate) use provider::Provider;
+pub(crate) use resolver::Resolver;
 use server::SingleServer;
 pub(crate) use target::Target;
 pub(crate) use tls::{SecretFile, TlsSettings};
@@ -148,9 +152,6 @@ pub(crate) trait Redis: Send + Sync {
 
     /// Whether [`ready`](Self::ready) would complete at once. Begins to open a connection that no call has used yet.
     fn is_ready(&self, slot: HashSlot, durability: Durability) -> bool;
-
-    /// Whether every slot is served, as far as the client knows, by a server to which there is a connection.
-    fn is_connected(&self) -> bool;
 
     /// Why the server of `slot` does not answer calls of `durability`; `None` if it does.
     fn trouble(&self, slot: HashSlot, durability: Durability) -> Option<Arc<Cause>>;

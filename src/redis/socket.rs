@@ -14,7 +14,6 @@ use std::{
 use bytes::Bytes;
 use futures_util::stream::{self, Stream};
 use tokio::{
-    net::{TcpStream, UnixStream},
     sync::{mpsc, oneshot},
     task::JoinHandle,
     time::{Instant, timeout, timeout_at},
@@ -26,15 +25,16 @@ use super::{
     connection::{
         Answer, ConnectOptions, Connection, Opened, Pushed, ServerConfig, SocketOptions, Transport,
     },
+    dial::{Dialed, Dialer, Site},
     driver::{self, Driver, Received, Request},
-    endpoint::{Endpoint, OwnEnd, Socket},
+    endpoint::Socket,
     handshake::{Handshake, Version},
     log_in::{Failed, Greeted, shake_hands},
     provider::Provider,
     renewal::Renewal,
     tls::Tls,
 };
-use crate::{error::Error, server_text};
+use crate::error::Error;
 
 /// How long a close waits for pending answers.
 const QUIT_WAIT: Duration = Duration::from_millis(500);
@@ -45,7 +45,7 @@ const PAUSED_AHEAD: Duration = Duration::from_millis(500);
 /// Opens sockets.
 #[derive(Clone)]
 pub(super) struct Sockets {
-    pub(super) tls: Option<Tls>,
+    pub(super) dialer: Dialer,
     /// The source of credentials before each connection, if not the configuration.
     pub(super) provider: Option<Provider>,
     /// The longest time that a connection may take to open, if the client sets it.
@@ -54,48 +54,28 @@ pub(super) struct Sockets {
 
 impl Sockets {
     pub(super) fn plain() -> Arc<dyn Transport> {
-        Arc::new(Self {
-            tls: None,
-            provider: None,
-            wait: None,
-        })
+        Self::by(Dialer::default())
     }
 
     pub(super) fn encrypted() -> Result<Arc<dyn Transport>, Error> {
-        Ok(Arc::new(Self {
+        Ok(Self::by(Dialer {
             tls: Some(Tls::of_the_system()?),
+            resolver: None,
+        }))
+    }
+
+    fn by(dialer: Dialer) -> Arc<dyn Transport> {
+        Arc::new(Self {
+            dialer,
             provider: None,
             wait: None,
-        }))
+        })
     }
 
     /// How long a connection may take to open.
     fn wait_of(&self, options: ConnectOptions) -> Duration {
         self.wait
             .map_or(options.timeout, |wait| wait.min(options.timeout))
-    }
-
-    async fn dial(&self, endpoint: &Endpoint) -> Result<(Box<dyn Socket>, OwnEnd), ConnectError> {
-        let (host, port) = match endpoint {
-            Endpoint::Unix(path) => {
-                let socket = UnixStream::connect(path).await;
-                let socket = socket.map_err(|error| network(&error))?;
-                return Ok((Box::new(socket), OwnEnd::Unix(path.clone())));
-            }
-            Endpoint::Tcp((host, port)) => (host, *port),
-        };
-        let socket = TcpStream::connect((host.as_str(), port)).await;
-        let socket = socket.map_err(|error| network(&error))?;
-        socket.set_nodelay(true).map_err(|error| network(&error))?;
-        let ends = socket.local_addr().and_then(|own| {
-            let peer = socket.peer_addr()?;
-            Ok(OwnEnd::Tcp { own, peer })
-        });
-        let own_end = ends.map_err(|error| network(&error))?;
-        match &self.tls {
-            Some(tls) => Ok((tls.secure(host, port, socket).await?, own_end)),
-            None => Ok((Box::new(socket), own_end)),
-        }
     }
 
     /// Opens a connection within `wait`. The source of credentials is asked first.
@@ -132,10 +112,45 @@ impl Sockets {
         options: ConnectOptions,
         end: Option<Instant>,
     ) -> Result<Opened, ConnectError> {
+        let wait = self.wait_of(options);
+        let dialed = self.dialer.dial(server, wait).await?;
+        let has_others = dialed.1.has_others;
+        let opening = self.open_at(dialed, server, options, end);
+        if !has_others {
+            return opening.await;
+        }
+        // A peer that accepts sockets and answers nothing leaves time for the next address.
+        if let Ok(opened) = timeout(wait / 2, opening).await {
+            return opened;
+        }
+        let dialed = self.dialer.dial(server, wait).await?;
+        self.open_at(dialed, server, options, end).await
+    }
+
+    /// Opens a connection over a socket, or over further ones to the same peer.
+    async fn open_at(
+        &self,
+        (dialed, mut site): (Dialed, Site),
+        server: &ServerConfig,
+        options: ConnectOptions,
+        end: Option<Instant>,
+    ) -> Result<Opened, ConnectError> {
         let mut earlier: Option<ConnectError> = None;
+        let mut dialed = Some(dialed);
         for handshake in options.handshakes {
-            let failed = match self.open_by(*handshake, server, options, end).await {
-                Ok(opened) => return Ok(opened),
+            let opening = async {
+                let dialed = match dialed.take() {
+                    Some(dialed) => dialed,
+                    // The other addresses of the name may lead to another server.
+                    None => self.dialer.dial_again(&site).await?,
+                };
+                self.open_by(*handshake, dialed, server, options, end).await
+            };
+            let failed = match opening.await {
+                Ok(opened) => {
+                    site.worked();
+                    return Ok(opened);
+                }
                 Err(failed) => failed,
             };
             let error = match earlier.take() {
@@ -158,11 +173,11 @@ impl Sockets {
     async fn open_by(
         &self,
         handshake: Handshake,
+        Dialed { socket, own_end }: Dialed,
         server: &ServerConfig,
         options: ConnectOptions,
         end: Option<Instant>,
     ) -> Result<Opened, Failed> {
-        let (socket, own_end) = self.dial(&server.endpoint).await?;
         let renewal = end.zip(self.provider.clone());
         let renewal = renewal.map(|(end, provider)| Renewal {
             provider,
@@ -211,13 +226,16 @@ impl Transport for Sockets {
     }
 
     fn is_encrypted(&self) -> bool {
-        self.tls.is_some()
+        self.dialer.tls.is_some()
     }
 
     fn on(&self, options: &SocketOptions) -> Option<Arc<dyn Transport>> {
         let mut sockets = self.clone();
         if let Some(tls) = &options.tls {
-            sockets.tls = Some(tls.clone());
+            sockets.dialer.tls = Some(tls.clone());
+        }
+        if let Some(resolver) = &options.resolver {
+            sockets.dialer.resolver = Some(resolver.clone());
         }
         if let Some(provider) = &options.provider {
             sockets.provider = Some(provider.clone());
@@ -237,13 +255,6 @@ impl Clocks {
 
     fn differ(&self) -> bool {
         self.0.elapsed() > self.1.elapsed() + PAUSED_AHEAD
-    }
-}
-
-fn network(error: &std::io::Error) -> ConnectError {
-    ConnectError {
-        kind: ConnectErrorKind::Network,
-        details: server_text::shown(&error.to_string()),
     }
 }
 

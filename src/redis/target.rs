@@ -9,6 +9,7 @@ use super::{
     endpoint::{Address, AddressMap},
     locator::{Locator, Nodes, Question},
     provider::Provider,
+    resolver::Resolver,
     tls::{Tls, TlsSettings},
 };
 use crate::{
@@ -195,6 +196,17 @@ impl Target {
         Ok(())
     }
 
+    /// Finds the addresses of host names by `resolver`.
+    pub(crate) fn resolve_by(&mut self, resolver: Resolver) {
+        let options = SocketOptions {
+            resolver: Some(resolver),
+            ..SocketOptions::default()
+        };
+        for server in self.servers() {
+            open_on(server, &options);
+        }
+    }
+
     pub(crate) fn ask_sentinels_as(&mut self, credentials: Credentials) -> Result<(), Error> {
         let asked = self.asked.as_mut();
         let Some(asked) = asked.filter(|asked| asked.question != Question::AreYou) else {
@@ -292,20 +304,17 @@ fn socket_options(tls: &TlsSettings, wait: Option<Duration>) -> Result<SocketOpt
     Ok(SocketOptions {
         tls,
         wait,
-        provider: None,
+        ..SocketOptions::default()
     })
 }
 
 /// Has the connections to `server` opened with these options.
 fn open_on(server: &mut ServerConfig, options: &SocketOptions) {
-    let SocketOptions {
-        tls,
-        wait,
-        provider,
-    } = options;
-    if (tls.is_some() || wait.is_some() || provider.is_some())
-        && let Some(transport) = server.transport.on(options)
-    {
+    let is_set = options.tls.is_some()
+        || options.wait.is_some()
+        || options.provider.is_some()
+        || options.resolver.is_some();
+    if is_set && let Some(transport) = server.transport.on(options) {
         server.transport = transport;
     }
 }

@@ -5,6 +5,7 @@ mod connecting;
 mod frozen;
 mod health;
 mod migration;
+mod preferred;
 mod upheaval;
 
 use std::{sync::Arc, time::Duration};

@@ -2,7 +2,7 @@
 
 use std::ops::RangeInclusive;
 
-use crate::redis::{HashSlot, endpoint::Address};
+use crate::redis::{HashSlot, connection::Frame, endpoint::Address, frame};
 
 const SLOTS: usize = crate::redis::SLOTS as usize;
 /// The most nodes that are read from one report. Redis itself is designed for 1,000.
@@ -12,25 +12,61 @@ const LONGEST_ID: usize = 64;
 /// The longest host, in bytes: the limit of DNS.
 const LONGEST_HOST: usize = 255;
 
+/// The host by which the nodes have their clients reach them (`cluster-preferred-endpoint-type`).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Preferred {
+    Ip,
+    Name,
+    /// The one at which the client has asked, for every node.
+    Asked(String),
+}
+
+impl Preferred {
+    /// Reads the answer of the node at `asked` to `CLUSTER SLOTS`. `None` if it has no slots, or refuses the question.
+    pub(super) fn read(slots: &Frame, asked: &Address) -> Option<Self> {
+        let Frame::List(ranges) = slots else {
+            return None;
+        };
+        let nodes = ranges.iter().flat_map(|range| match range {
+            Frame::List(parts) => parts.get(2..).unwrap_or_default(),
+            _ => &[],
+        });
+        nodes.into_iter().find_map(|node| {
+            let Frame::List(parts) = node else {
+                return None;
+            };
+            let has_ip = parts
+                .get(3)
+                .is_some_and(|more| frame::map(more).contains_key("ip"));
+            match frame::text(parts.first()?).as_deref() {
+                None | Some("") => Some(Self::Asked(asked.0.clone())),
+                // A node without a name among nodes that prefer names.
+                Some("?") => Some(Self::Name),
+                Some(_) if has_ip => Some(Self::Name),
+                Some(_) => Some(Self::Ip),
+            }
+        })
+    }
+}
+
 /// A node, from a line of `CLUSTER NODES`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Listed {
     pub(super) id: String,
-    /// Its IP address and, if it has one, its host name.
+    /// The hosts by which it can be reached; the preferred one is the first.
     pub(super) addresses: Vec<Address>,
     /// The node that it follows, if it is a replica.
     pub(super) master: Option<String>,
     /// Of two nodes that claim a slot, the one with the later epoch owns it.
     pub(super) epoch: u64,
     pub(super) slots: Vec<RangeInclusive<HashSlot>>,
-    /// Whether this node has made the report.
-    pub(super) is_reporter: bool,
 }
 
 /// Reads the answer of the node at `asked` to `CLUSTER NODES`. Leaves out malformed lines. Returns `None` if the nodes claim more
 /// slots than exist: a node reports one owner of each slot, and each claim takes time.
-pub(super) fn read(text: &str, asked: &Address) -> Option<Vec<Listed>> {
-    let lines = text.lines().filter_map(|line| read_line(line, &asked.0));
+pub(super) fn read(text: &str, asked: &Address, preferred: &Preferred) -> Option<Vec<Listed>> {
+    let lines = text.lines();
+    let lines = lines.filter_map(|line| read_line(line, &asked.0, preferred));
     let listed: Vec<_> = lines.take(MOST_LISTED).collect();
     let claimed: usize = listed.iter().map(Listed::claimed).sum();
     (claimed <= SLOTS).then_some(listed)
@@ -47,7 +83,7 @@ impl Listed {
     }
 }
 
-fn read_line(line: &str, asked: &str) -> Option<Listed> {
+fn read_line(line: &str, asked: &str, preferred: &Preferred) -> Option<Listed> {
     let mut words = line.split_ascii_whitespace();
     let (id, address, flags, master) = (words.next()?, words.next()?, words.next()?, words.next()?);
     let epoch = words.nth(2)?.parse().ok()?;
@@ -60,28 +96,38 @@ fn read_line(line: &str, asked: &str) -> Option<Listed> {
     }
     let node = Listed {
         id: id.to_owned(),
-        addresses: read_addresses(address, asked)?,
+        addresses: read_addresses(address, asked, preferred)?,
         master: has("slave").then(|| master.to_owned()),
         epoch,
         slots,
-        is_reporter: has("myself"),
     };
     (node.claimed() <= SLOTS).then_some(node)
 }
 
 /// `ip:port@bus[,name[,more=..]]`. A node that does not know its own address yet is at `asked`.
-fn read_addresses(text: &str, asked: &str) -> Option<Vec<Address>> {
+fn read_addresses(text: &str, asked: &str, preferred: &Preferred) -> Option<Vec<Address>> {
     let mut parts = text.split(',');
-    let (host, port) = parts.next()?.split('@').next()?.rsplit_once(':')?;
+    let (ip, port) = parts.next()?.split('@').next()?.rsplit_once(':')?;
     let port = port.parse().ok().filter(|port| *port != 0)?;
-    let host = if host.is_empty() { asked } else { host };
+    let ip = Some(if ip.is_empty() { asked } else { ip });
     let name = parts
         .next()
         .filter(|name| !name.is_empty() && !name.contains('='));
-    let hosts = [Some(host), name].into_iter().flatten();
-    let is_short = |host: &str| host.len() <= LONGEST_HOST;
-    let address = |host: &str| is_short(host).then(|| (host.to_owned(), port));
-    hosts.map(address).collect()
+    let hosts = match preferred {
+        Preferred::Ip => [ip, name, None],
+        Preferred::Name => [name, ip, None],
+        Preferred::Asked(host) => [Some(&**host), ip, name],
+    };
+    let mut addresses: Vec<Address> = Vec::new();
+    for host in hosts.into_iter().flatten() {
+        if host.len() > LONGEST_HOST {
+            return None;
+        }
+        if addresses.iter().all(|(known, _)| known != host) {
+            addresses.push((host.to_owned(), port));
+        }
+    }
+    Some(addresses)
 }
 
 /// `7` or `0-5460`. A moving slot, in brackets, still belongs to the node that it leaves.
@@ -95,12 +141,59 @@ fn read_slots(word: &str) -> Option<RangeInclusive<HashSlot>> {
 mod tests {
     use super::*;
 
+    #[test]
+    fn the_preferred_address_comes_first() {
+        let line = "aaa 10.0.0.1:7001@1,one.example master - 0 0 1 connected 0";
+        let hosts = |line: &str, preferred| {
+            let listed = read(line, &("asked".into(), 1), &preferred).unwrap();
+            let addresses = listed[0].addresses.iter();
+            addresses.map(|(host, _)| host.clone()).collect::<Vec<_>>()
+        };
+        assert_eq!(hosts(line, Preferred::Ip), ["10.0.0.1", "one.example"]);
+        assert_eq!(hosts(line, Preferred::Name), ["one.example", "10.0.0.1"]);
+        let asked = || Preferred::Asked("balancer".into());
+        let all = ["balancer", "10.0.0.1", "one.example"];
+        assert_eq!(hosts(line, asked()), all);
+        let unnamed = "aaa :7001@1,,shard-id=1 master - 0 0 1 connected 0";
+        assert_eq!(hosts(unnamed, Preferred::Name), ["asked"]);
+        let repeated = "aaa balancer:7001@1,balancer master - 0 0 1 connected 0";
+        assert_eq!(hosts(repeated, asked()), ["balancer"]);
+    }
+
+    #[test]
+    fn the_preference_is_read_from_the_list_of_slots() {
+        let text = |text: &'static str| Frame::Text(text.into());
+        let slots = |host: Frame, more: &[&'static str]| {
+            let more = more.iter().map(|word| text(word)).collect();
+            let node = [host, Frame::Number(7001), text("aaa"), Frame::List(more)];
+            let range = [Frame::Number(0), Frame::Number(1), Frame::List(node.into())];
+            Frame::List(vec![Frame::List(range.into())])
+        };
+        let read = |slots: &Frame| Preferred::read(slots, &("asked".into(), 1));
+        let by_ip = text("10.0.0.1");
+        let name = ["hostname", "one.example"];
+        assert_eq!(read(&slots(by_ip.clone(), &[])), Some(Preferred::Ip));
+        assert_eq!(read(&slots(by_ip, &name)), Some(Preferred::Ip));
+        let ip = ["ip", "10.0.0.1"];
+        let by_name = slots(text("one.example"), &ip);
+        assert_eq!(read(&by_name), Some(Preferred::Name));
+        assert_eq!(read(&slots(text("?"), &ip)), Some(Preferred::Name));
+        let asked = Some(Preferred::Asked("asked".into()));
+        assert_eq!(read(&slots(Frame::Null, &ip)), asked);
+        assert_eq!(read(&slots(text(""), &ip)), asked);
+        let short = Frame::List(vec![Frame::List(vec![Frame::Number(0)])]);
+        let refused = Frame::Error("NOPERM no".into());
+        for odd in [short, refused, Frame::List(Vec::new()), Frame::Null] {
+            assert_eq!(read(&odd), None, "{odd:?}");
+        }
+    }
+
     /// Otherwise one line could repeat a range millions of times, and each of its slots takes a step.
     #[test]
     fn line_that_claims_more_slots_than_exist_is_left_out() {
         let read_ranges = |ranges: &str| {
             let line = format!("aaa h:1@1 master - 0 0 1 connected {ranges}");
-            read(&line, &("h".into(), 1)).unwrap().len()
+            read(&line, &("h".into(), 1), &Preferred::Ip).unwrap().len()
         };
         assert_eq!(read_ranges("0-8191 8192-16383"), 1);
         assert_eq!(read_ranges("0-16383 7"), 0);
@@ -113,7 +206,7 @@ mod tests {
         let read_all = |ranges: [&str; 2]| {
             let lines =
                 ranges.map(|range| format!("{range} h:1@1 master - 0 0 1 connected {range}\n"));
-            read(&lines.concat(), &("h".into(), 1)).map(|listed| listed.len())
+            read(&lines.concat(), &("h".into(), 1), &Preferred::Ip).map(|listed| listed.len())
         };
         assert_eq!(read_all(["0-8191", "8192-16383"]), Some(2));
         assert_eq!(read_all(["0-8192", "8192-16383"]), None);
@@ -126,7 +219,7 @@ mod tests {
             let [id, master, host, name] =
                 [id, master, host, name].map(|length| "x".repeat(length));
             let line = format!("{id} {host}:1@1,{name} slave {master} 0 0 1 connected");
-            read(&line, &("h".into(), 1)).unwrap().len()
+            read(&line, &("h".into(), 1), &Preferred::Ip).unwrap().len()
         };
         assert_eq!(read_node(64, 64, 255, 255), 1);
         assert_eq!(read_node(65, 64, 255, 255), 0);

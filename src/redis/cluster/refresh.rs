@@ -13,6 +13,7 @@ use super::{
 use crate::{
     hash::HashSet,
     redis::endpoint::{Address, Endpoint},
+    sync::lock,
 };
 
 /// How often the nodes are asked for the owners of the slots, without signs of a change.
@@ -56,13 +57,15 @@ impl Topology {
             .filter_map(|node| Some((node, node.script_conn.current()?)))
             .collect();
         fastrand::shuffle(&mut up);
+        let preferred = lock(&self.preferred).clone();
+        let preferred = &preferred;
         let mut asked: FuturesUnordered<_> = up
             .into_iter()
             .take(ASKED)
             .map(|(node, conn)| async move {
                 let asking = conn.send("CLUSTER", vec!["NODES".into()]);
                 let answer = timeout(ANSWER_WAIT, asking).await.ok()?.ok()?;
-                read(&answer, &node.address)
+                read(&answer, &node.address, preferred)
             })
             .collect();
         let mut heard = false;
@@ -81,7 +84,8 @@ impl Topology {
         let mut addresses: Vec<_> = routes
             .map
             .all()
-            .map(|node| self.mapped(self.announced(&routes.map, node)))
+            .flat_map(|node| routes.map.addresses(node))
+            .map(|announced| self.mapped(announced))
             .collect();
         fastrand::shuffle(&mut addresses);
         let mut addresses: Vec<_> = self.seeds.iter().cloned().chain(addresses).collect();
@@ -96,6 +100,7 @@ impl Topology {
             .take(MOST_CONNECTING)
             .collect();
         if let Ok(first) = first_answer(self.server(), &addresses).await {
+            *lock(&self.preferred) = first.preferred;
             self.hear(&first.listed);
         }
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use tokio::time::timeout;
 
-use super::node_list::{self, Listed};
+use super::node_list::{self, Listed, Preferred};
 use crate::{
     error::Error,
     redis::{
@@ -27,8 +27,23 @@ pub(super) fn connector(server: &ServerConfig, address: &Address, messages: usiz
 /// The answer of the first of several nodes.
 pub(super) struct FirstAnswer {
     pub(super) listed: Vec<Listed>,
+    pub(super) preferred: Preferred,
     /// Whether the node can publish to a shard.
     pub(super) has_shards: bool,
+}
+
+#[cfg(test)]
+impl FirstAnswer {
+    /// The answer `nodes` of a node at 127.0.0.1:1.
+    pub(super) fn of(nodes: &str, preferred: Preferred) -> Self {
+        let asked = ("127.0.0.1".into(), 1);
+        let listed = node_list::read(nodes, &asked, &preferred).unwrap();
+        Self {
+            listed,
+            preferred,
+            has_shards: true,
+        }
+    }
 }
 
 /// Asks all of `addresses` at once. Prefers a node that knows the owners of slots.
@@ -64,13 +79,16 @@ async fn ask(server: &ServerConfig, address: &Address) -> Result<FirstAnswer, Er
         ))
     };
     let asking = async {
-        let nodes = conn::command(&*connection, "CLUSTER", &["NODES"]).await;
-        let shards = conn::command(&*connection, "PUBSUB", &["SHARDNUMSUB"]).await;
-        nodes.and_then(|nodes| Ok((nodes, shards?)))
+        tokio::try_join!(
+            biased;
+            conn::command(&*connection, "CLUSTER", &["NODES"]),
+            conn::command(&*connection, "CLUSTER", &["SLOTS"]),
+            conn::command(&*connection, "PUBSUB", &["SHARDNUMSUB"]),
+        )
     };
     let answers = timeout(ANSWER_WAIT, link.router.run(asking)).await;
     connection.quit().await;
-    let (nodes, shards) = answers
+    let (nodes, slots, shards) = answers
         .unwrap_or_else(|_| Err("the node did not answer".into()))
         .map_err(unanswered)?;
     if let Some(message) = frame::error(&shards).filter(|message| message.starts_with("NOPERM")) {
@@ -79,9 +97,16 @@ async fn ask(server: &ServerConfig, address: &Address) -> Result<FirstAnswer, Er
             "the user may not run PUBSUB SHARDNUMSUB: the client uses classic channels"
         );
     }
-    match read(&nodes, address) {
+    // Certificates have names in most places.
+    let preferred =
+        Preferred::read(&slots, address).unwrap_or_else(|| match server.transport.is_encrypted() {
+            true => Preferred::Name,
+            false => Preferred::Ip,
+        });
+    match read(&nodes, address, &preferred) {
         Some(listed) => Ok(FirstAnswer {
             listed,
+            preferred,
             has_shards: frame::error(&shards).is_none(),
         }),
         None => Err(no_answer(address, frame::error(&nodes))),
@@ -107,9 +132,9 @@ fn no_answer((host, port): &Address, message: Option<String>) -> Error {
 }
 
 /// A node's answer to `CLUSTER NODES`.
-pub(super) fn read(answer: &Frame, asked: &Address) -> Option<Vec<Listed>> {
+pub(super) fn read(answer: &Frame, asked: &Address, preferred: &Preferred) -> Option<Vec<Listed>> {
     match frame::error(answer) {
         Some(_) => None,
-        None => node_list::read(&frame::text(answer)?, asked),
+        None => node_list::read(&frame::text(answer)?, asked, preferred),
     }
 }

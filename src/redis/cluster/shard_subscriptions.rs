@@ -259,7 +259,11 @@ mod tests {
 
     use super::*;
     use crate::{
-        redis::{cluster::node_list, durable::Wait, events, url},
+        redis::{
+            cluster::{node_list::Preferred, seeds::FirstAnswer},
+            durable::Wait,
+            events, url,
+        },
         wire::script::Publishing,
     };
 
@@ -267,7 +271,6 @@ mod tests {
     fn subscriptions() -> ShardSubscriptions {
         let nodes = "aaa 127.0.0.1:1@2 master - 0 0 1 connected 0-16383\n\
                      bbb 127.0.0.1:3@4 master - 0 0 2 connected\n";
-        let listed = node_list::read(nodes, &("127.0.0.1".into(), 1)).unwrap();
         let wait = Wait {
             longest: Duration::from_secs(1),
             for_disk: false,
@@ -281,7 +284,7 @@ mod tests {
             None,
             sharded,
             wait,
-            &listed,
+            FirstAnswer::of(nodes, Preferred::Ip),
             events.clone(),
         );
         ShardSubscriptions::new(Arc::new(topology), events)

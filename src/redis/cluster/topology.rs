@@ -7,9 +7,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     asking_conn::{AskingConn, AskingConns},
-    node_list::Listed,
+    node_list::Preferred,
     redirection::Redirectors,
-    seeds::connector,
+    seeds::{FirstAnswer, connector},
     slot_map::{NodeIndex, SLOTS, SlotMap},
 };
 use crate::{
@@ -17,10 +17,11 @@ use crate::{
     hash::{HashMap, HashSet},
     redis::{
         Event, EventSender, HashSlot, Tasks,
+        attempts::Attempts,
         connection::ServerConfig,
         connector::Connector,
         durable::{Durable, Durables, Wait},
-        endpoint::{Address, AddressMap},
+        endpoint::{Address, AddressMap, Endpoint},
         eviction::Evictions,
         script_conn::ScriptConn,
         subscriptions::ShardMap,
@@ -37,13 +38,15 @@ pub(super) struct Routes {
 
 /// A node that has slots.
 pub(super) struct Node {
-    /// The address that it announces.
-    pub(super) announced: Address,
+    /// The addresses that it announces. The first one names it.
+    announces: Vec<Address>,
     /// The address at which this client reaches it.
     pub(super) address: Address,
     pub(super) script_conn: ScriptConn,
     durables: Durables,
     closed: CancellationToken,
+    /// Kept while it is a node: it has the other addresses at which this client reaches it.
+    _attempts: Arc<Attempts>,
 }
 
 /// The client's view of a cluster, which it keeps up to date.
@@ -52,6 +55,7 @@ pub(in crate::redis) struct Topology {
     /// The nodes of the URL.
     pub(super) seeds: Vec<Address>,
     address_map: Option<AddressMap>,
+    pub(super) preferred: Mutex<Preferred>,
     pub(super) publishing: Publishing,
     pub(super) routes: watch::Sender<Arc<Routes>>,
     /// Locked while new routes are made from the present ones.
@@ -84,6 +88,11 @@ impl Routes {
 }
 
 impl Node {
+    /// The address by which the cluster names it.
+    pub(super) fn announced(&self) -> &Address {
+        &self.announces[0]
+    }
+
     /// Whether the node has no slots any more.
     pub(super) fn has_left(&self) -> bool {
         self.closed.is_cancelled()
@@ -104,7 +113,7 @@ impl Topology {
         address_map: Option<AddressMap>,
         publishing: Publishing,
         wait: Wait,
-        listed: &[Listed],
+        first: FirstAnswer,
         events: EventSender,
     ) -> Self {
         let none = Routes {
@@ -116,6 +125,7 @@ impl Topology {
             server,
             seeds,
             address_map,
+            preferred: Mutex::new(first.preferred),
             publishing,
             routes: watch::Sender::new(Arc::new(none)),
             changing: Mutex::default(),
@@ -128,7 +138,7 @@ impl Topology {
             wait,
             tasks: Tasks::here(),
         };
-        topology.hear(listed);
+        topology.hear(&first.listed);
         topology
     }
 
@@ -165,8 +175,8 @@ impl Topology {
             let node = map.owner(slot);
             node == routes.map.owner(slot)
                 && node.is_none_or(|node| {
-                    let announced = routes.nodes.get(&node).map(|node| &node.announced);
-                    announced == Some(self.announced(&map, node))
+                    let known = routes.nodes.get(&node);
+                    known.is_some_and(|known| known.announces == map.addresses(node))
                 })
         };
         let slots = 0..SLOTS as HashSlot;
@@ -176,11 +186,10 @@ impl Topology {
         } else {
             self.nodes(&map, &routes.nodes)
         };
-        let is_modified = !moved.is_empty() || map.is_whole() != routes.map.is_whole();
         let changed = Arc::new(Routes { map, nodes });
         self.routes.send_if_modified(|routes| {
             *routes = changed;
-            is_modified
+            !moved.is_empty()
         });
         drop(changing);
         if !moved.is_empty() {
@@ -195,11 +204,11 @@ impl Topology {
         old: &HashMap<NodeIndex, Arc<Node>>,
     ) -> HashMap<NodeIndex, Arc<Node>> {
         let node = |index| {
-            let announced = self.announced(map, index);
-            let known = old.get(&index).filter(|node| node.announced == *announced);
+            let announces = map.addresses(index);
+            let known = old.get(&index).filter(|node| node.announces == announces);
             let node = known
                 .cloned()
-                .unwrap_or_else(|| Arc::new(self.open_node(announced)));
+                .unwrap_or_else(|| Arc::new(self.open_node(announces)));
             (index, node)
         };
         let nodes: HashMap<_, _> = map.owners().into_iter().map(node).collect();
@@ -213,33 +222,31 @@ impl Topology {
         nodes
     }
 
-    /// The address by which this client names a node: its host name, where TLS verifies names.
-    pub(super) fn announced<'a>(&self, map: &'a SlotMap, node: NodeIndex) -> &'a Address {
-        map.address(node, self.server.transport.is_encrypted())
-    }
-
-    /// The same for the node with `address`; `address` itself for an unknown node. A redirection may name a node by its IP
-    /// address, which a certificate need not have.
+    /// The address by which this client names the node with `address`; `address` itself for an unknown node.
     fn announced_for(&self, address: &Address) -> Address {
         let routes = self.routes.borrow();
         let node = routes.map.at(address);
-        let announced = node.map(|node| self.announced(&routes.map, node));
+        let announced = node.and_then(|node| routes.map.addresses(node).first());
         announced.unwrap_or(address).clone()
     }
 
-    fn open_node(&self, announced: &Address) -> Node {
-        let address = self.mapped(announced);
+    fn open_node(&self, announces: &[Address]) -> Node {
+        let mut addresses = announces.iter().map(|address| self.mapped(address));
+        let address = addresses.next().unwrap_or_default();
+        let attempts = self.server.servers.at(&Endpoint::Tcp(address.clone()));
+        attempts.places.set_others(addresses.collect());
         let closed = self.closed.child_token();
         let script_conn = self.script_conn(self.connector(&address, 1), &closed);
         self.report_opened(&script_conn);
         self.tasks
             .spawn(self.evictions.clone().look(script_conn.clone()));
         Node {
-            announced: announced.clone(),
+            announces: announces.to_vec(),
             address,
             script_conn,
             durables: Durables::default(),
             closed,
+            _attempts: attempts,
         }
     }
 
@@ -264,7 +271,7 @@ impl Topology {
             let connector = self.connector(&node.address, 1).blocking(self.wait.longest);
             let script_conn = self.script_conn(connector, &node.closed);
             self.report_opened(&script_conn);
-            let (topology, announced) = (Arc::downgrade(self), node.announced.clone());
+            let (topology, announced) = (Arc::downgrade(self), node.announced().clone());
             let listed = move || {
                 let topology = topology.upgrade();
                 topology.map_or(0, |topology| topology.replicas_at(&announced))
@@ -322,51 +329,9 @@ mod tests {
 
     use super::*;
     use crate::{
-        redis::{cluster::node_list, events, url},
+        redis::{events, url},
         sync::lock,
     };
-
-    fn listed(nodes: &str) -> Vec<Listed> {
-        node_list::read(nodes, &("asked".into(), 1)).unwrap()
-    }
-
-    fn topology(map: AddressMap, listed: &[Listed]) -> Topology {
-        let wait = Wait {
-            longest: Duration::from_secs(1),
-            for_disk: false,
-        };
-        let (events, _) = events::channel();
-        let server = url::parse("rediss://nowhere").unwrap().server;
-        let publishing = Publishing::Classic;
-        Topology::new(
-            server,
-            Vec::new(),
-            Some(map),
-            publishing,
-            wait,
-            listed,
-            events,
-        )
-    }
-
-    /// `connect` waits for a map that serves all slots.
-    #[tokio::test]
-    async fn slots_that_their_owner_gave_up_and_claims_again_wake_watchers() {
-        let report = |slots: &str| {
-            listed(&format!(
-                "aaa 10.0.0.1:7001@1 myself,master - 0 0 1 connected {slots}\n"
-            ))
-        };
-        let nowhere: AddressMap = Arc::new(|_, _| ("127.0.0.1".into(), 1));
-        let topology = topology(nowhere, &report("0-16383"));
-        let mut routes = topology.routes.subscribe();
-        for (slots, is_whole) in [("0-16382", false), ("0-16383", true)] {
-            topology.hear(&report(slots));
-            assert!(routes.has_changed().unwrap());
-            assert_eq!(routes.borrow_and_update().map.is_whole(), is_whole);
-        }
-        topology.closed.cancel();
-    }
 
     /// The client reaches nodes by TLS under their host names, which their certificates state, and the address map knows
     /// only these names.
@@ -374,22 +339,39 @@ mod tests {
     async fn node_is_reached_by_its_host_name_over_tls_whatever_the_redirection_names() {
         let nodes = "aaa 10.0.0.1:7001@1,one.example master - 0 0 1 connected 0-16383\n\
                      bbb 10.0.0.2:7002@1,two.example master - 0 0 2 connected\n";
+        let wait = Wait {
+            longest: Duration::from_secs(1),
+            for_disk: false,
+        };
+        let (events, _) = events::channel();
         let reached = Arc::new(Mutex::new(Vec::new()));
         let record = reached.clone();
         let map: AddressMap = Arc::new(move |host, _| {
             lock(&record).push(host.to_owned());
             ("127.0.0.1".into(), 1)
         });
-        let topology = topology(map, &listed(nodes));
+        let server = url::parse("rediss://nowhere").unwrap().server;
+        let topology = Topology::new(
+            server,
+            Vec::new(),
+            Some(map),
+            Publishing::Classic,
+            wait,
+            FirstAnswer::of(nodes, Preferred::Name),
+            events,
+        );
         let by_address = topology.asking_conn(&("10.0.0.2".into(), 7002)).unwrap();
         let by_name = topology.asking_conn(&("two.example".into(), 7002)).unwrap();
         assert!(Arc::ptr_eq(&by_address, &by_name));
         let _unknown = topology.asking_conn(&("10.0.0.3".into(), 7003));
-        assert_eq!(*lock(&reached), ["one.example", "two.example", "10.0.0.3"]);
+        let node = ["one.example", "10.0.0.1"];
+        assert_eq!(lock(&reached)[..2], node);
+        assert_eq!(lock(&reached)[2..], ["two.example", "10.0.0.3"]);
         lock(&reached).clear();
         // No node is reachable, so the client asks every known node.
         topology.refresh().await;
-        assert_eq!(*lock(&reached), ["one.example", "two.example"]);
+        let all = ["one.example", "10.0.0.1", "two.example", "10.0.0.2"];
+        assert_eq!(*lock(&reached), all);
         topology.closed.cancel();
     }
 }

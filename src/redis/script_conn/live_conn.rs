@@ -41,7 +41,7 @@ pub(in crate::redis) struct LiveConn {
     scope: Option<ConnScope>,
     /// How long a `PING` may stay unanswered.
     ping_wait: Duration,
-    /// How the peer answers the first `PING`, if its handshake shows that: plainly after a bare one.
+    /// How the peer answers the first `PING`, if that is known.
     pong: Pong,
     /// The number of answered calls of scripts.
     answers: AtomicU32,
@@ -95,11 +95,6 @@ impl LiveConn {
     /// server.
     pub(in crate::redis) fn count_call_elsewhere(&self) -> InFlight<'_> {
         self.traffic.sent()
-    }
-
-    /// Whether the peer closes the connection on a command that it does not know.
-    pub(super) fn is_bare(&self) -> bool {
-        self.pong == Pong::Plain
     }
 
     pub(in crate::redis) fn has_ended(&self) -> bool {

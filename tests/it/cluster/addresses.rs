@@ -31,7 +31,7 @@ fn url(names: &[Proxy]) -> String {
 }
 
 /// Acquires a lock on each master, from the time at which the cluster is whole.
-async fn works_on(client: &LockClient, cluster: &Clustered, masters: usize) {
+pub(super) async fn works_on(client: &LockClient, cluster: &Clustered, masters: usize) {
     let working = async {
         for node in 0..masters {
             let name = cluster.name_on(node, "found").await;

@@ -3,6 +3,7 @@
 //!
 //! Functions panic with a clear message instead of returning errors, because their callers are tests.
 
+mod black_hole;
 mod children;
 mod cluster;
 mod conversation;
@@ -19,6 +20,7 @@ mod server;
 mod set_ups;
 mod tls;
 
+pub use black_hole::BlackHole;
 pub use children::{Child, Silence};
 pub use cluster::{Clustered, Move, slot_of};
 pub use documented::{has_documented_shape, is_documented};

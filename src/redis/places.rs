@@ -1,0 +1,143 @@
+//! The addresses of one server, in the order in which to try them.
+
+use std::{
+    net::SocketAddr,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use super::endpoint::Address;
+
+/// The most addresses of one name that are tried, and the most failures that are remembered.
+const MOST: usize = 16;
+
+/// A host that leads to the server, and one address that its name has.
+pub(super) type Place = (Address, SocketAddr);
+
+/// The addresses of one server. The one that worked last comes first, and those that failed last come last.
+#[derive(Default)]
+pub(super) struct Places(Mutex<Order>);
+
+#[derive(Default)]
+struct Order {
+    /// The other hosts that lead to the server.
+    others: Vec<Address>,
+    worked: Option<Place>,
+    /// The earliest failure comes first.
+    failed: Vec<Place>,
+}
+
+impl Order {
+    /// The rank of the place that `is` recognizes; the lowest one is tried first.
+    fn rank(&self, is: impl Fn(&Place) -> bool) -> usize {
+        match self.failed.iter().rposition(&is) {
+            _ if self.worked.as_ref().is_some_and(&is) => 0,
+            None => 1,
+            Some(failure) => 2 + failure,
+        }
+    }
+}
+
+impl Places {
+    fn order(&self) -> MutexGuard<'_, Order> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sets the other hosts that lead to the server.
+    pub(super) fn set_others(&self, others: Vec<Address>) {
+        self.order().others = others;
+    }
+
+    /// The hosts that lead to the server, `named` among them.
+    pub(super) fn hosts(&self, named: &Address) -> Vec<Address> {
+        let order = self.order();
+        let others = order.others.iter().filter(|other| *other != named);
+        let mut hosts: Vec<_> = std::iter::once(named).chain(others).cloned().collect();
+        hosts.sort_by_key(|host| order.rank(|(known, _)| known == host));
+        hosts
+    }
+
+    /// Puts the addresses of a name in order, without those beyond the limit.
+    pub(super) fn sort(&self, found: &mut Vec<SocketAddr>) {
+        let order = self.order();
+        found.sort_by_key(|at| order.rank(|(_, known)| known == at));
+        found.dedup();
+        found.truncate(MOST);
+    }
+
+    /// The server has accepted a connection there.
+    pub(super) fn worked(&self, place: Place) {
+        let mut order = self.order();
+        order.failed.retain(|failed| *failed != place);
+        order.worked = Some(place);
+    }
+
+    /// A socket opened there, and no connection to the server.
+    pub(super) fn failed(&self, place: Place) {
+        let mut order = self.order();
+        order.worked.take_if(|worked| *worked == place);
+        order.failed.retain(|failed| *failed != place);
+        if order.failed.len() >= MOST {
+            order.failed.remove(0);
+        }
+        order.failed.push(place);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(number: u16) -> SocketAddr {
+        ([10, 0, 0, 1], number).into()
+    }
+
+    fn host(name: &str) -> Address {
+        (name.to_owned(), 6379)
+    }
+
+    #[test]
+    fn the_last_success_comes_first_and_the_last_failure_last() {
+        let places = Places::default();
+        let sorted = || {
+            let mut found = vec![at(1), at(2), at(3)];
+            places.sort(&mut found);
+            found
+        };
+        assert_eq!(sorted(), [at(1), at(2), at(3)]);
+        places.worked((host("name"), at(3)));
+        assert_eq!(sorted(), [at(3), at(1), at(2)]);
+        places.failed((host("name"), at(3)));
+        assert_eq!(sorted(), [at(1), at(2), at(3)]);
+        // Each of several addresses that accept sockets and nothing else has its turn.
+        places.failed((host("name"), at(1)));
+        assert_eq!(sorted(), [at(2), at(3), at(1)]);
+        places.failed((host("name"), at(2)));
+        assert_eq!(sorted(), [at(3), at(1), at(2)]);
+        places.worked((host("name"), at(1)));
+        assert_eq!(sorted(), [at(1), at(3), at(2)]);
+    }
+
+    #[test]
+    fn the_host_that_worked_last_comes_first() {
+        let places = Places::default();
+        places.set_others(vec![host("name"), host("other")]);
+        assert_eq!(places.hosts(&host("name")), [host("name"), host("other")]);
+        places.worked((host("other"), at(1)));
+        assert_eq!(places.hosts(&host("name")), [host("other"), host("name")]);
+        places.failed((host("other"), at(1)));
+        assert_eq!(places.hosts(&host("name")), [host("name"), host("other")]);
+    }
+
+    /// A resolver may return anything, and a name may have new addresses for ever.
+    #[test]
+    fn what_is_tried_and_remembered_is_bounded() {
+        let places = Places::default();
+        for number in 0..1000 {
+            places.failed((host("name"), at(number)));
+        }
+        assert_eq!(places.order().failed.len(), MOST);
+        let mut found: Vec<_> = (0..1000).map(at).collect();
+        places.sort(&mut found);
+        assert_eq!(found.len(), MOST);
+    }
+}
