@@ -41,6 +41,8 @@ struct Known {
     listed: Vec<Address>,
     /// The number of successive reports of other addresses than `addresses`.
     listed_elsewhere: u32,
+    /// Whether another node had its address in the last report without it, as after `CLUSTER RESET HARD`.
+    replaced: bool,
     /// The latest epoch of the node in any report.
     epoch: u64,
     /// The node that it follows or last followed.
@@ -120,8 +122,12 @@ impl SlotMap {
         let ids: HashSet<&str> = listed.iter().map(|node| &*node.id).collect();
         let unlisted = |node: &Known| !ids.contains(&*node.id);
         let absent: Vec<bool> = self.nodes.iter().map(unlisted).collect();
+        for (index, absent) in absent.iter().enumerate() {
+            let is_replaced = *absent && self.is_replaced(index, listed);
+            self.nodes[index].replaced |= is_replaced;
+        }
         let is_gone =
-            |index: NodeIndex| absent[index] && (!is_up(index) || self.is_replaced(index, listed));
+            |index: NodeIndex| absent[index] && (!is_up(index) || self.nodes[index].replaced);
         let gone: Vec<bool> = (0..absent.len()).map(is_gone).collect();
         let mut in_doubt = false;
         for node in listed {
@@ -230,6 +236,7 @@ impl SlotMap {
                 addresses: listed.addresses.clone(),
                 listed: Vec::new(),
                 listed_elsewhere: 0,
+                replaced: false,
                 epoch: 0,
                 followed: None,
                 succeeded: None,
@@ -240,6 +247,7 @@ impl SlotMap {
             index
         });
         let known = &mut self.nodes[index];
+        known.replaced = false;
         known.listed.clone_from(&listed.addresses);
         known.listed_elsewhere += 1;
         if known.addresses == known.listed {

@@ -76,6 +76,24 @@ async fn another_cluster_under_the_same_names_is_found() {
     works_on(&client, &green, 2).await;
 }
 
+/// A node that was reset answers, and knows no slots.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn node_that_was_reset_hides_no_other_node() {
+    let blue = Clustered::masters(2).await;
+    let names = names(&blue, 2).await;
+    let client = connect(&url(&names), config()).await;
+    works_on(&client, &blue, 2).await;
+    let green = Clustered::masters(2).await;
+    names[1].lead_to(green.servers[0].port());
+    for server in &blue.servers {
+        server.command::<()>(&["FLUSHALL"]).await;
+        server.command::<()>(&["CLUSTER", "RESET", "HARD"]).await;
+    }
+    works_on(&client, &green, 2).await;
+    let newcomer = connect(&url(&names), config()).await;
+    works_on(&newcomer, &green, 2).await;
+}
+
 /// `connect` returned a client, and each `lock` failed after its time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nodes_that_cannot_be_reached_are_an_error_of_connect() {
