@@ -125,10 +125,12 @@ struct InVain {
 
 impl Attempts {
     /// Completes when an attempt may begin. The attempt counts as failed until the server is [`reached`](Self::reached).
-    pub(super) async fn turn(&self) {
+    pub(super) async fn turn(&self) -> Turn<'_> {
         loop {
             let reached = self.reached.notified();
-            let Err(next) = self.take_turn() else { return };
+            let Err(next) = self.take_turn() else {
+                return Turn(self);
+            };
             tokio::select! {
                 () = sleep_until(next) => {}
                 // A success of another purpose shows that the server is reachable.
@@ -137,8 +139,8 @@ impl Attempts {
         }
     }
 
-    /// Takes a turn back whose attempt did not reach the server: other purposes need not wait for it.
-    pub(super) fn not_made(&self) {
+    /// Takes a turn back: other purposes need not wait for it.
+    fn not_made(&self) {
         let mut state = lock(&self.state);
         state.number = state.number.saturating_sub(1);
         let again = Instant::now() + pause(state.number, LONGEST_PAUSE);
@@ -206,6 +208,23 @@ impl Attempts {
     pub(super) fn reached(&self) {
         *lock(&self.state) = InVain::default();
         self.reached.notify_waiters();
+    }
+}
+
+/// A turn to connect. A drop takes it back: the attempt was given up, or did not reach the server.
+#[must_use]
+pub(super) struct Turn<'a>(&'a Attempts);
+
+impl Turn<'_> {
+    /// The server was asked.
+    pub(super) fn end(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.0.not_made();
     }
 }
 
@@ -377,7 +396,7 @@ mod tests {
             times.push(tokio::spawn(async move {
                 let mut times = Vec::new();
                 while began.elapsed() < Duration::from_secs(60) {
-                    attempts.turn().await;
+                    attempts.turn().await.end();
                     times.push(began.elapsed());
                 }
                 times
@@ -401,13 +420,13 @@ mod tests {
     async fn a_server_that_is_reached_is_open_to_all_at_once() {
         let attempts = Arc::new(Attempts::default());
         for _ in 0..20 {
-            attempts.turn().await;
+            attempts.turn().await.end();
         }
         assert!(!attempts.has_turn());
         let waits = tokio::spawn({
             let attempts = attempts.clone();
             async move {
-                attempts.turn().await;
+                attempts.turn().await.end();
                 Instant::now()
             }
         });
@@ -422,11 +441,10 @@ mod tests {
     async fn an_attempt_that_does_not_reach_the_server_delays_no_other_purpose() {
         let attempts = Attempts::default();
         for _ in 0..20 {
-            attempts.turn().await;
-            attempts.not_made();
+            drop(attempts.turn().await);
         }
         let began = Instant::now();
-        attempts.turn().await;
+        attempts.turn().await.end();
         assert!(began.elapsed() <= FIRST_PAUSE * 2);
         assert_eq!(pause_after(0), Duration::ZERO);
         assert!(pause_after(20) >= LONGEST_PAUSE);

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     BoxFuture,
-    attempts::{Attempts, ConnectLog, pause_after},
+    attempts::{Attempts, ConnectLog, Turn, pause_after},
     batch_scope::{ConnScope, EndpointScope},
     client_info::{ConnIdentity, Subscriptions},
     conn::{Conn, PING_WAIT, Pong, Router, command},
@@ -25,7 +25,7 @@ use super::{
     handshake::{Handshake, Version},
     one_server::{self, Evidence},
 };
-use crate::error::Error;
+use crate::{endpoint_kind::EndpointKind, error::Error};
 
 /// How long a connection may take to open, its handshake included.
 const CONNECT_WAIT: Duration = Duration::from_secs(5);
@@ -145,6 +145,12 @@ impl Connector {
         self.connect_at(address, false).await
     }
 
+    /// Connects once, in turn with the other attempts.
+    pub(super) async fn connect_once(&self) -> Result<Conn, Error> {
+        let address = self.locator.locate().await?;
+        self.connect_at(address, true).await
+    }
+
     /// Connects to the server at `address`, or to that of the configuration. With `in_turn`, waits until an attempt may
     /// begin.
     async fn connect_at(&self, address: Option<Address>, in_turn: bool) -> Result<Conn, Error> {
@@ -156,13 +162,14 @@ impl Connector {
         self.last().clone_from(&server.endpoint);
         let attempts = server.servers.at(&server.endpoint);
         let connecting = async {
-            if in_turn {
-                self.take_turn(&attempts).await;
-            }
+            let turn = match in_turn {
+                true => Some(self.take_turn(&attempts).await),
+                false => None,
+            };
             let connected = self.connect_with(&server, &attempts).await;
             let kind = connected.as_ref().err().map(|error| error.kind);
-            if in_turn {
-                self.note_provider(kind == Some(ConnectErrorKind::Provider), &attempts);
+            if let Some(turn) = turn {
+                self.end_turn(turn, kind == Some(ConnectErrorKind::Provider));
             }
             connected.map_err(|error| explain(error, &server, self.credentials))
         };
@@ -184,6 +191,12 @@ impl Connector {
         Ok(conn)
     }
 
+    /// Whether a proxy answers in place of the servers, by the configuration.
+    pub(super) fn is_to_a_proxy(&self) -> bool {
+        let scope = self.scope.as_ref();
+        scope.is_some_and(|scope| scope.kind() == EndpointKind::Proxy)
+    }
+
     fn last(&self) -> MutexGuard<'_, Endpoint> {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -203,20 +216,21 @@ impl Connector {
         ConnectLog::new(purpose, &self.server.servers)
     }
 
-    async fn take_turn(&self, attempts: &Attempts) {
+    async fn take_turn<'a>(&self, attempts: &'a Attempts) -> Turn<'a> {
         let unprovided = self.unprovided.load(Ordering::Relaxed);
         if unprovided > 0 {
             sleep(pause_after(unprovided)).await;
         }
-        attempts.turn().await;
+        attempts.turn().await
     }
 
     /// Without credentials, the server was not asked: only this purpose pauses.
-    fn note_provider(&self, has_failed: bool, attempts: &Attempts) {
-        if has_failed {
-            attempts.not_made();
+    fn end_turn(&self, turn: Turn<'_>, has_no_credentials: bool) {
+        if has_no_credentials {
+            drop(turn);
             self.unprovided.fetch_add(1, Ordering::Relaxed);
         } else {
+            turn.end();
             self.unprovided.store(0, Ordering::Relaxed);
         }
     }

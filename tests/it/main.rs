@@ -33,6 +33,7 @@ mod running_jobs;
 mod runtimes;
 mod scripts;
 mod sentinel;
+mod silence;
 mod simple_lock;
 mod spin_lock;
 mod starvation;

@@ -16,13 +16,18 @@ use futures_util::future::Either;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use super::traffic::{CHECK_EVERY, InFlight, Traffic};
+use super::{
+    doubt::{Doubts, End},
+    traffic::{CHECK_EVERY, InFlight, Traffic},
+};
 use crate::{
+    error::Error,
     redis::{
         batch_scope::{BatchScope, ConnScope, NOT_SENT},
         client_info::{ConnIdentity, Identity},
         conn::{Conn, Pong, Router},
         connection::{Connection, Frame},
+        connector::Connector,
         frame,
     },
     sync::lock,
@@ -241,45 +246,56 @@ impl LiveConn {
         self.answers.load(Ordering::Relaxed)
     }
 
-    /// Completes with the reason when the connection has ended or its server has stopped answering. Reports once that the
-    /// connection is proved.
-    pub(super) async fn broken(&self, router: &mut Router, mut is_proven: impl FnMut()) -> String {
+    /// Completes when the connection has ended or its server has stopped answering on it; `connector` leads to that server.
+    /// Reports once that the connection is proved.
+    pub(super) async fn broken(
+        &self,
+        router: &mut Router,
+        connector: &Connector,
+        mut is_proven: impl FnMut(),
+    ) -> End {
         let mut checks = tokio::time::interval(CHECK_EVERY);
         let (mut number, mut pong) = (0, self.pong);
+        let mut doubts = Doubts::new(self.ping_wait);
         loop {
             number += 1;
             tokio::select! {
-                reason = router.ended() => return reason,
+                reason = router.ended() => return reason.into(),
                 () = self.proving.notified() => {
                     is_proven();
                     continue;
                 }
-                () = self.wrong_server.notified() => return "the server is a replica".into(),
+                () = self.wrong_server.notified() => {
+                    return String::from("the server is a replica").into();
+                }
                 _ = checks.tick() => {}
+                () = self.traffic.becomes_suspicious() => {}
             }
             if self.identity() == ConnIdentity::NotNow {
                 match router.run(Conn::describe(&*self.connection)).await {
                     Ok(Some(info)) => self.is_described(&info),
                     Ok(None) => {}
-                    Err(reason) => return reason,
+                    Err(reason) => return reason.into(),
                 }
             }
             if !self.traffic.is_suspicious() {
                 continue;
             }
-            if let Err(reason) = router
-                .run(Conn::ping(
-                    &*self.connection,
-                    number,
-                    self.ping_wait,
-                    &mut pong,
-                ))
-                .await
-            {
-                return reason;
+            let ping = Conn::ping(&*self.connection, number, self.ping_wait, &mut pong);
+            let settled = doubts.settle(router.run(ping), self.successor(connector));
+            if let Err(end) = settled.await {
+                return end;
             }
             self.traffic.answered();
             is_proven();
+        }
+    }
+
+    /// Another connection to the same server; never one if the server cannot kill this one, or if a proxy answers for it.
+    async fn successor(&self, connector: &Connector) -> Result<Conn, Error> {
+        match self.identity() {
+            ConnIdentity::Known(_) if !connector.is_to_a_proxy() => connector.connect_once().await,
+            _ => std::future::pending().await,
         }
     }
 }

@@ -48,19 +48,23 @@ impl Reconnector {
     pub(super) async fn keep(mut self, first: Option<(Arc<LiveConn>, Router)>) {
         let mut up = match first {
             Some(first) => Some(first),
-            None => self.connect(None).await,
+            None => self.connect(None, None).await,
         };
         let mut opened = Instant::now();
         while let Some((live, mut router)) = up.take() {
             let endpoint = self.connector.endpoint();
-            let broken = live.broken(&mut router, || self.connect_log.is_proven(&endpoint));
-            let Some(reason) = self.closed.run_until_cancelled(broken).await else {
+            let broken = live.broken(&mut router, &self.connector, || {
+                self.connect_log.is_proven(&endpoint);
+            });
+            let Some(end) = self.closed.run_until_cancelled(broken).await else {
                 self.states.send_replace(State::Closed);
                 live.quit().await;
                 return;
             };
             let (answers, lasted) = (live.answers(), opened.elapsed());
-            let rest = self.connect_log.lost(&endpoint, &reason, answers, lasted);
+            let rest = self
+                .connect_log
+                .lost(&endpoint, &end.reason, answers, lasted);
             self.states.send_replace(State::Down);
             drop(router);
             live.end();
@@ -68,22 +72,34 @@ impl Reconnector {
             if self.closed.run_until_cancelled(resting).await.is_none() {
                 break;
             }
-            up = self.connect(Some(&live)).await;
+            up = self.connect(Some(&live), end.successor).await;
             opened = Instant::now();
         }
     }
 
-    /// Connects, and has the server kill the previous connection.
-    async fn connect(&mut self, old: Option<&LiveConn>) -> Option<(Arc<LiveConn>, Router)> {
+    /// Connects, unless `successor` is open already, and has the server kill the previous connection.
+    async fn connect(
+        &mut self,
+        old: Option<&LiveConn>,
+        mut successor: Option<Conn>,
+    ) -> Option<(Arc<LiveConn>, Router)> {
         let identity = match old.map(LiveConn::identity) {
             Some(ConnIdentity::Known(identity)) => Some(identity),
             _ => None,
         };
         let conn = loop {
-            let connecting = self
-                .connector
-                .connect_until(&self.closed, &mut self.connect_log);
-            let mut conn = connecting.await?;
+            let mut conn = match successor.take() {
+                Some(conn) => {
+                    self.connect_log.connected(&self.connector.endpoint());
+                    conn
+                }
+                None => {
+                    let connecting = self
+                        .connector
+                        .connect_until(&self.closed, &mut self.connect_log);
+                    connecting.await?
+                }
+            };
             let Some(identity) = &identity else {
                 break conn;
             };

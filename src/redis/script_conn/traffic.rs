@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
 /// How often a connection is checked.
 pub(super) const CHECK_EVERY: Duration = Duration::from_millis(500);
@@ -64,11 +64,28 @@ impl Traffic {
         self.since.elapsed().saturating_sub(last)
     }
 
-    /// Whether a `PING` is due: calls wait or were given up without a reply, or the connection has been quiet for long.
+    /// Whether calls wait, or were given up without a reply.
+    fn lacks_replies(&self) -> bool {
+        self.in_flight.load(Ordering::Relaxed) > 0 || self.given_up.load(Ordering::Relaxed)
+    }
+
+    /// Whether a `PING` is due: replies are missing, or the connection has been quiet for long.
     pub(super) fn is_suspicious(&self) -> bool {
-        let waiting =
-            self.in_flight.load(Ordering::Relaxed) > 0 || self.given_up.load(Ordering::Relaxed);
-        self.silence() >= if waiting { CHECK_EVERY } else { PING_EVERY }
+        let longest = if self.lacks_replies() {
+            CHECK_EVERY
+        } else {
+            PING_EVERY
+        };
+        self.silence() >= longest
+    }
+
+    /// Completes when a `PING` is due, if no reply comes to the calls that wait now. Without such calls, it never completes: no
+    /// call wakes the task that checks the connection.
+    pub(super) async fn becomes_suspicious(&self) {
+        match self.lacks_replies() {
+            true => sleep(CHECK_EVERY.saturating_sub(self.silence())).await,
+            false => std::future::pending().await,
+        }
     }
 }
 

@@ -6,3 +6,4 @@ mod full_servers;
 mod late_answers;
 mod lost_answers;
 mod refused_releases;
+mod silent_connections;

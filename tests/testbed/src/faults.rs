@@ -1,5 +1,6 @@
 //! The faults and the counters of a proxy.
 
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -20,6 +21,7 @@ struct State {
     stalled: watch::Sender<bool>,
     replies_stalled: watch::Sender<bool>,
     cut: watch::Sender<()>,
+    forgotten: watch::Sender<()>,
     refuse: AtomicBool,
     mute: AtomicBool,
     delay_micros: AtomicU64,
@@ -90,6 +92,12 @@ impl Faults {
     /// Closes every open connection.
     pub fn cut_all(&self) {
         self.0.cut.send_replace(());
+    }
+
+    /// Passes no byte of the open connections on any more, and keeps them open; new connections work. A firewall or a NAT that
+    /// loses its state does the same. No later fault but [`cut_all`](Self::cut_all) ends these connections.
+    pub fn forget_all(&self) {
+        self.0.forgotten.send_replace(());
     }
 
     /// While on, closes new connections at once.
@@ -228,6 +236,7 @@ impl Faults {
         Open {
             faults: self.clone(),
             cut: self.0.cut.subscribe(),
+            forgotten: self.0.forgotten.subscribe(),
         }
     }
 
@@ -268,12 +277,27 @@ impl Losses {
 pub(crate) struct Open {
     faults: Faults,
     cut: watch::Receiver<()>,
+    forgotten: watch::Receiver<()>,
 }
 
 impl Open {
     /// Waits until all connections must be cut.
-    pub(crate) async fn cut(&mut self) {
+    async fn cut(&mut self) {
         self.cut.changed().await.expect("`faults` holds the sender");
+    }
+
+    /// Runs `relay` until all connections must be cut, or for as long as this one passes bytes on.
+    pub(crate) async fn pass<T>(&mut self, relay: impl Future<Output = T>) -> Option<T> {
+        let mut relay = pin!(relay);
+        tokio::select! {
+            changed = self.cut.changed() => changed.expect("`faults` holds the sender"),
+            changed = self.forgotten.changed() => {
+                changed.expect("`faults` holds the sender");
+                self.cut().await;
+            }
+            ended = &mut relay => return Some(ended),
+        }
+        None
     }
 }
 

@@ -126,11 +126,8 @@ async fn accept_all(listener: StdListener, upstream: Arc<AtomicU16>, faults: Fau
 /// Runs one connection until either side closes it or a fault cuts it. Closes both sides on return.
 async fn serve(client: TcpStream, upstream: u16, faults: Faults) {
     let mut open = faults.open();
-    let ended = tokio::select! {
-        () = open.cut() => Ok(()),
-        ended = relay(client, upstream, &faults) => ended,
-    };
-    if let Err(error) = ended
+    // The relay owns both sockets: one that is not polled keeps them open.
+    if let Some(Err(error)) = open.pass(relay(client, upstream, &faults)).await
         && error.kind() == io::ErrorKind::InvalidData
     {
         eprintln!("proxy: connection cut: {error}");

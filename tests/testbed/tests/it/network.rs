@@ -69,6 +69,23 @@ async fn cutting_closes_present_connections_only() {
 }
 
 #[tokio::test]
+async fn forgotten_connections_are_silent_and_stay_open() {
+    let bed = Bed::new().await;
+    let mut old = bed.connect().await;
+    bed.faults.forget_all();
+    let mut late = std::pin::pin!(ping(&mut old));
+    assert!(timeout(A_WHILE, &mut late).await.is_err(), "nothing moves");
+    let mut new = bed.connect().await;
+    assert_eq!(ping(&mut new).await.expect("new ones work"), "PONG");
+    assert_eq!(bed.faults.connections(), 2);
+    bed.faults.heal();
+    assert!(timeout(A_WHILE, &mut late).await.is_err(), "nothing moves");
+    bed.faults.cut_all();
+    let cut = timeout(SOON, late).await.expect("a cut ends the silence");
+    assert!(cut.expect_err("it is closed").is_connection_dropped());
+}
+
+#[tokio::test]
 async fn refusing_concerns_new_connections_only() {
     let bed = Bed::new().await;
     let mut old = bed.connect().await;

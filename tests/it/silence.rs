@@ -1,0 +1,197 @@
+//! Connections that a firewall drops in silence are found within the limit of a call; a slow server loses none.
+//!
+//! With `--nocapture`, the first tests print the times that docs/operations.md has.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::atomic::{AtomicBool, Ordering::SeqCst},
+    time::{Duration, Instant},
+};
+
+use redisson_lock::{LockClient, LockClientBuilder, Released};
+use testbed::{Clustered, Proxy, Server, Watched, eventually, unique_name};
+use tokio::{task::JoinSet, time::sleep};
+
+use crate::hazards::stage::{GENEROUS, all_done};
+
+/// A half of these clients acquires a lock by its first call, the other half releases one.
+const CLIENTS: u32 = 24;
+/// The pause between the calls of two clients: all together span more than two checks of a connection.
+const APART: Duration = Duration::from_millis(43);
+const ROUND_TRIPS: [Duration; 2] = [Duration::from_micros(200), Duration::from_millis(60)];
+
+/// A firewall before each of some servers.
+struct Firewalls(HashMap<u16, Proxy>);
+
+impl Firewalls {
+    async fn before(servers: &[Server]) -> Self {
+        let mut firewalls = HashMap::new();
+        for server in servers {
+            firewalls.insert(server.port(), Proxy::start(server.port()).await);
+        }
+        Self(firewalls)
+    }
+
+    fn builder(&self, url: String) -> LockClientBuilder {
+        let outside = self.0.iter().map(|(port, proxy)| (*port, proxy.port()));
+        let outside: HashMap<u16, u16> = outside.collect();
+        let builder = LockClient::builder().url(url);
+        builder.address_map(move |host, port| (host.into(), *outside.get(&port).unwrap_or(&port)))
+    }
+
+    fn be_away(&self, round_trip: Duration) {
+        for proxy in self.0.values() {
+            proxy.faults().delay(round_trip / 2);
+            proxy.faults().delay_replies(round_trip / 2);
+        }
+    }
+
+    fn forget_all(&self) {
+        for proxy in self.0.values() {
+            proxy.faults().forget_all();
+        }
+    }
+}
+
+/// The firewalls forget all connections. Then the first call of each client succeeds, within its default limit of 3 s.
+async fn first_calls_succeed(
+    set_up: &str,
+    firewalls: &Firewalls,
+    builder: impl Fn() -> LockClientBuilder,
+) {
+    for round_trip in ROUND_TRIPS {
+        firewalls.be_away(Duration::ZERO);
+        let mut first_calls = JoinSet::new();
+        let mut ready = Vec::new();
+        for number in 0..CLIENTS {
+            let client = builder().build().await.unwrap();
+            let lock = client.reentrant_lock(unique_name("silence"));
+            let guard = lock.try_lock().await.unwrap().expect("the lock is free");
+            let held = match number % 2 {
+                0 => Some(guard),
+                _ => {
+                    assert_eq!(guard.unlock().await, Ok(Released::Fully));
+                    None
+                }
+            };
+            ready.push((lock, held));
+        }
+        firewalls.be_away(round_trip);
+        firewalls.forget_all();
+        for (number, (lock, held)) in (0..CLIENTS).zip(ready) {
+            first_calls.spawn(async move {
+                sleep(APART * number).await;
+                let called = Instant::now();
+                match held {
+                    Some(guard) => assert_eq!(guard.unlock().await, Ok(Released::Fully)),
+                    None => {
+                        let tried = lock.try_lock().await.unwrap();
+                        drop(tried.expect("the lock is free"));
+                    }
+                }
+                called.elapsed()
+            });
+        }
+        let mut times = all_done(first_calls).await;
+        times.sort();
+        let (median, longest) = (times[times.len() / 2], times[times.len() - 1]);
+        println!(
+            "{set_up}, a round trip of {round_trip:?}: median {median:?}, longest {longest:?}"
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn first_call_on_a_dropped_connection_succeeds() {
+    let server = Server::start().await;
+    let firewalls = Firewalls::before(std::slice::from_ref(&server)).await;
+    let url = firewalls.0[&server.port()].url();
+    first_calls_succeed("one server", &firewalls, || LockClient::builder().url(&url)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn first_call_on_a_dropped_connection_succeeds_on_a_cluster() {
+    let cluster = Clustered::masters(3).await;
+    let firewalls = Firewalls::before(&cluster.servers).await;
+    let builder = || firewalls.builder(cluster.url());
+    first_calls_succeed("a cluster", &firewalls, builder).await;
+}
+
+/// The calls wait for an acknowledgement of the replica, on a connection that `WAIT` may delay for a second.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn first_call_on_a_dropped_connection_succeeds_behind_sentinels() {
+    let watched = Watched::start_some(1, 1).await;
+    let firewalls = Firewalls::before(&watched.replicated.servers).await;
+    let builder = || firewalls.builder(watched.url());
+    first_calls_succeed("sentinels, one replica", &firewalls, builder).await;
+}
+
+/// The ids of the clients' connections.
+async fn connections(server: &Server) -> BTreeSet<String> {
+    let list: String = server.command(&["CLIENT", "LIST"]).await;
+    let clients = list.lines().filter(|line| line.contains(" addr=127."));
+    let ids = clients.filter_map(|line| line.split(' ').next());
+    ids.map(str::to_owned).collect()
+}
+
+/// A client uses a lock all the time while the server is slow.
+async fn slow_server_costs_no_connection(what: &str, server: &Server, slow: impl Future) {
+    let client = LockClient::connect(&server.url()).await.unwrap();
+    let lock = client.reentrant_lock(unique_name("slow"));
+    let visit = async || {
+        let visited = Instant::now();
+        let guard = lock.try_lock().await.unwrap().expect("the lock is free");
+        assert_eq!(guard.unlock().await, Ok(Released::Fully));
+        visited.elapsed()
+    };
+    visit().await;
+    let before = connections(server).await;
+    let is_slow = AtomicBool::new(true);
+    let slow = async {
+        slow.await;
+        is_slow.store(false, SeqCst);
+    };
+    let visits = async {
+        let mut longest = Duration::ZERO;
+        while is_slow.load(SeqCst) {
+            longest = longest.max(visit().await);
+        }
+        longest
+    };
+    let ((), longest) = tokio::join!(slow, visits);
+    assert!(longest >= Duration::from_secs(1), "{longest:?}: {what}");
+    eventually(what, GENEROUS, async || connections(server).await == before).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn slow_server_keeps_its_connections() {
+    let server = Server::start_with(&["--enable-debug-command", "yes"]).await;
+    let script = "local function now() local t = redis.call('TIME') return t[1] * 1000 + t[2] / 1000 end \
+                  local began = now() while now() - began < 1500 do end";
+    for words in [
+        &["EVAL", script, "0"][..],
+        &["DEBUG", "SLEEP", "2"],
+        &["CLIENT", "PAUSE", "1500", "WRITE"],
+        &["CLIENT", "PAUSE", "1500", "ALL"],
+    ] {
+        let slow = async {
+            server.command::<redis::Value>(words).await;
+            // The pause goes on after its answer.
+            if words[0] == "CLIENT" {
+                sleep(Duration::from_millis(1_500)).await;
+            }
+        };
+        slow_server_costs_no_connection(&words.join(" "), &server, slow).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn server_that_was_stopped_keeps_its_connections() {
+    let server = Server::start().await;
+    let stop = async {
+        server.pause();
+        sleep(Duration::from_millis(1_500)).await;
+        server.resume();
+    };
+    slow_server_costs_no_connection("stopped", &server, stop).await;
+}
