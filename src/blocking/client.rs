@@ -143,12 +143,13 @@ impl LockClient {
         self.asynchronous().is_closed()
     }
 
-    /// Whether there are connections: see [`crate::LockClient::is_connected`].
+    /// Whether there is a connection to every server that the client needs, on a cluster to an owner of each slot: see
+    /// [`crate::LockClient::is_connected`].
     pub fn is_connected(&self) -> bool {
         self.asynchronous().is_connected()
     }
 
-    /// Pings all servers: see [`crate::LockClient::ping`].
+    /// Pings all servers: whether each answers and serves locks. [`crate::LockClient::ping`] says what that proves for each set-up.
     ///
     /// # Errors
     ///

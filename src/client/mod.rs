@@ -449,10 +449,13 @@ impl LockClient {
         self.engine.held()
     }
 
-    /// Returns whether the client has a connection to every server that it needs: to the server or master, or, on a cluster, to the
-    /// known owner of each slot. Sends nothing: a server that has just stopped answering, or gave up its slots, still counts.
+    /// Returns whether the client has a connection to every server that it needs. Sends nothing.
     ///
-    /// For a readiness probe. Calls wait for a connection by themselves, within their limits.
+    /// - *One server, sentinels, replicated*: the connection to the server or master is open.
+    /// - *Cluster*: each slot has a known owner, its connection is open, and it has not reported that it gave the slot up.
+    ///
+    /// A server that has just stopped answering, or just become a replica, still counts; [`ping`](Self::ping) notices it. For a
+    /// readiness probe. Calls wait for a connection by themselves, within their limits.
     ///
     /// # Redisson
     ///
@@ -461,13 +464,15 @@ impl LockClient {
         self.engine.is_connected()
     }
 
-    /// Sends `PING` to every server that the client needs. Returns how long the slowest took to answer.
+    /// Sends `PING` to every server that the client needs. Returns how long the slowest took to answer. Waits for a missing connection
+    /// and for the answers, for [`Config::command_wait`](crate::Config::command_wait) in all. `Ok` proves:
     ///
-    /// With one server, sentinels or a replicated set-up, it proves that the server of the scripts answers. On a cluster, it proves
-    /// that each slot has a node, and that each of these nodes answers and reports (`CLUSTER INFO`) that it serves all slots.
+    /// - *One server, sentinels, replicated*: the server of the locks answers, and is no replica (`ROLE`).
+    /// - *A proxy*: it answers. A peer that refuses `ROLE` counts as one. [`EndpointKind::Proxy`](crate::EndpointKind::Proxy) is not asked.
+    /// - *Cluster*: each slot has a node, and each of these nodes answers and reports that it serves all slots (`CLUSTER INFO`).
     ///
     /// For a health check that must notice a server that has just stopped answering; [`is_connected`](Self::is_connected) does not.
-    /// Works also for a user without the right to `PING`.
+    /// Works also for a user without the rights to these commands, and then proves less.
     ///
     /// # Errors
     ///

@@ -259,10 +259,9 @@ impl Batcher {
             .await;
     }
 
-    /// Whether there is a connection for every slot.
+    /// Whether every slot is served, by a server to which there is a connection.
     pub(crate) fn is_connected(&self) -> bool {
-        let is_ready = |slot| self.redis.is_ready(slot, Durability::Local);
-        self.slots().all(is_ready)
+        self.redis.is_connected()
     }
 
     /// Completes when all servers have answered.

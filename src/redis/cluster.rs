@@ -97,7 +97,7 @@ impl Cluster {
         let formed = async { drop(routes.wait_for(|routes| routes.map.is_whole()).await) };
         let formed = timeout(limit, formed).await;
         formed.map_err(|_| {
-            let lacking = self.topology.routes.borrow().map.without_owner();
+            let lacking = self.topology.routes.borrow().map.unserved().count();
             Error::unavailable(format!(
                 "no known node of the cluster serves {lacking} of the 16384 slots: create the cluster, or repair it \
                  (redis-cli --cluster create, or fix)"
@@ -205,6 +205,10 @@ impl Redis for Cluster {
             let durable = self.topology.waiting(slot, &node, durability);
             node.script_conn.is_up() && durable.is_none_or(|durable| durable.script_conn.is_up())
         })
+    }
+
+    fn is_connected(&self) -> bool {
+        self.topology.routes.borrow().is_whole()
     }
 
     fn trouble(&self, slot: HashSlot, durability: Durability) -> Option<Arc<Cause>> {

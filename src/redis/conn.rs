@@ -23,6 +23,12 @@ fn is_master(role: &Frame) -> bool {
     frame::text_at(role, 0).as_deref() == Some("master")
 }
 
+/// What the server is, by its answer to `ROLE`, if it refuses writes: a replica or a sentinel. A refusal to answer tells nothing.
+pub(super) fn refuses_writes(role: &Frame) -> Option<String> {
+    let refuses = |role: &String| matches!(&**role, "slave" | "replica" | "sentinel");
+    frame::text_at(role, 0).filter(refuses)
+}
+
 /// Sends one command of plain words. The answer may be an error frame.
 pub(super) async fn command(
     connection: &dyn Connection,

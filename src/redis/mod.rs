@@ -153,6 +153,9 @@ pub(crate) trait Redis: Send + Sync {
     /// Whether [`ready`](Self::ready) would complete at once. Begins to open a connection that no call has used yet.
     fn is_ready(&self, slot: HashSlot, durability: Durability) -> bool;
 
+    /// Whether every slot is served, as far as the client knows, by a server to which there is a connection.
+    fn is_connected(&self) -> bool;
+
     /// Why the server of `slot` does not answer calls of `durability`; `None` if it does.
     fn trouble(&self, slot: HashSlot, durability: Durability) -> Option<Arc<Cause>>;
 

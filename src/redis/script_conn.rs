@@ -11,8 +11,8 @@ use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    CallError, EventSender, Tasks, attempts::Trouble, conn::Conn, connector::Connector,
-    endpoint::Endpoint, frame,
+    CallError, EventSender, Tasks, attempts::Trouble, conn::Conn, connection::Frame,
+    connector::Connector, endpoint::Endpoint, frame,
 };
 use crate::{
     error::{Cause, Error},
@@ -116,17 +116,29 @@ impl ScriptConn {
         self.other_than(Some(old)).await.map(drop)
     }
 
-    /// Pings the server once there is a connection.
-    pub(super) async fn ping(&self) -> Result<(), CallError> {
+    /// Pings the server once there is a connection, and sends it a question at the same time. Returns the connection and the answer to
+    /// the question: [`Frame::Null`] if there is no question, or if the peer would close the connection on it.
+    pub(super) async fn ping(
+        &self,
+        question: Option<(&'static str, &'static [&'static str])>,
+    ) -> Result<(Arc<LiveConn>, Frame), CallError> {
         let conn = self.ready().await?;
         let sent = Instant::now();
-        match conn.send("PING", Vec::new()).await {
-            Ok(answer) => match frame::error(&answer).map(Refusal::from_message) {
-                Some(refusal @ Refusal::Transient { .. }) => Err(CallError::Refused(refusal)),
-                // A refusal for lack of the right is an answer too.
-                _ => Ok(()),
-            },
-            Err(reason) => Err(CallError::Unanswered { reason, sent }),
+        let asking = async {
+            match question.filter(|_| !conn.is_bare()) {
+                Some((name, words)) => {
+                    conn.send(name, words.iter().map(|word| (*word).into()).collect())
+                        .await
+                }
+                None => Ok(Frame::Null),
+            }
+        };
+        let answers = tokio::try_join!(conn.send("PING", Vec::new()), asking);
+        let (pong, answer) = answers.map_err(|reason| CallError::Unanswered { reason, sent })?;
+        match frame::error(&pong).map(Refusal::from_message) {
+            Some(refusal @ Refusal::Transient { .. }) => Err(CallError::Refused(refusal)),
+            // A refusal for lack of the right is an answer too.
+            _ => Ok((conn, answer)),
         }
     }
 

@@ -9,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     Answered, BoxFuture, CallError, EventSender, Events, HashSlot, Redis, Tasks,
     batch_scope::{BatchScope, EndpointScope},
+    conn::refuses_writes,
     connector::Connector,
     durable::{Durable, Durables, Wait},
     events::{self, MESSAGES},
@@ -21,8 +22,12 @@ use super::{
 };
 use crate::{
     durability::Durability,
+    endpoint_kind::EndpointKind,
     error::{Cause, Error},
-    wire::script::{Operation, Publishing, Script},
+    wire::{
+        Refusal,
+        script::{Operation, Publishing, Script},
+    },
 };
 
 /// How long both connections may take to open.
@@ -232,6 +237,10 @@ impl Redis for SingleServer {
         conns.script_conn.is_up() && durable.is_none_or(|durable| durable.script_conn.is_up())
     }
 
+    fn is_connected(&self) -> bool {
+        self.conns.script_conn.is_up()
+    }
+
     fn trouble(&self, _slot: HashSlot, durability: Durability) -> Option<Arc<Cause>> {
         let durable = || self.conns.waiting(durability)?.script_conn.trouble();
         self.conns.script_conn.trouble().or_else(durable)
@@ -247,7 +256,19 @@ impl Redis for SingleServer {
 
     fn ping(&self) -> BoxFuture<Result<(), CallError>> {
         let script_conn = self.conns.script_conn.clone();
-        Box::pin(async move { script_conn.ping().await })
+        // A proxy answers for one of its servers, if at all.
+        let is_server = self.scope.kind() != EndpointKind::Proxy;
+        Box::pin(async move {
+            let (conn, role) = script_conn.ping(is_server.then_some(("ROLE", &[]))).await?;
+            let Some(role) = refuses_writes(&role) else {
+                return Ok(());
+            };
+            conn.report_wrong_server();
+            Err(CallError::Refused(Refusal::from_message(format!(
+                "READONLY the server has the role `{role}` and refuses locks: promote it, or name its master in the URL, or all servers \
+                 by redis-sentinel:// or redis-replicated://"
+            ))))
+        })
     }
 
     fn refused_message(&self, key: &Bytes, channel: &Bytes) -> Option<BoxFuture<Option<String>>> {

@@ -20,6 +20,7 @@ mod fenced_lock;
 mod few_replicas;
 mod handing_over;
 mod hazards;
+mod health;
 mod histories;
 mod holding;
 mod hostile;

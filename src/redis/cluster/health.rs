@@ -22,14 +22,9 @@ impl Topology {
 
 /// A node that refuses all scripts, or has no slots any more, answers `PING` all the same.
 async fn serves(node: &Node) -> Result<(), CallError> {
-    node.script_conn.ping().await?;
-    let Some(conn) = node.script_conn.current() else {
-        return Ok(());
-    };
+    let question = ("CLUSTER", &["INFO"] as &[_]);
+    let (_, answer) = node.script_conn.ping(Some(question)).await?;
     // A user without the right gets an error, which tells nothing.
-    let Ok(answer) = conn.send("CLUSTER", vec!["INFO".into()]).await else {
-        return Err(down("the connection to a node ended"));
-    };
     let text = frame::text(&answer).filter(|_| frame::error(&answer).is_none());
     refuses(&text.unwrap_or_default()).map_or(Ok(()), |reason| Err(down(reason)))
 }

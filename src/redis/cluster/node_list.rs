@@ -60,6 +60,8 @@ pub(super) struct Listed {
     /// Of two nodes that claim a slot, the one with the later epoch owns it.
     pub(super) epoch: u64,
     pub(super) slots: Vec<RangeInclusive<HashSlot>>,
+    /// Whether this node has made the report.
+    pub(super) is_reporter: bool,
 }
 
 /// Reads the answer of the node at `asked` to `CLUSTER NODES`. Leaves out malformed lines. Returns `None` if the nodes claim more
@@ -100,6 +102,7 @@ fn read_line(line: &str, asked: &str, preferred: &Preferred) -> Option<Listed> {
         master: has("slave").then(|| master.to_owned()),
         epoch,
         slots,
+        is_reporter: has("myself"),
     };
     (node.claimed() <= SLOTS).then_some(node)
 }

@@ -31,6 +31,8 @@ pub(super) struct SlotMap {
 struct Owner {
     node: NodeIndex,
     epoch: u64,
+    /// Whether the owner itself reports that the slot has no owner: it refuses the slot's calls.
+    is_disowned: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -73,14 +75,16 @@ impl SlotMap {
         owner.map(|owner| owner.node)
     }
 
-    /// Whether every slot has an owner.
+    /// Whether every slot is served.
     pub(super) fn is_whole(&self) -> bool {
-        self.owners.iter().all(Option::is_some)
+        self.unserved().next().is_none()
     }
 
-    /// The number of slots without an owner.
-    pub(super) fn without_owner(&self) -> usize {
-        self.owners.iter().filter(|owner| owner.is_none()).count()
+    /// The slots that no known node serves.
+    pub(super) fn unserved(&self) -> impl Iterator<Item = HashSlot> {
+        let is_served = |owner: &Option<Owner>| owner.is_some_and(|owner| !owner.is_disowned);
+        let slots = (0..).zip(&self.owners);
+        slots.filter_map(move |(slot, owner)| (!is_served(owner)).then_some(slot))
     }
 
     /// The nodes that own slots.
@@ -142,6 +146,7 @@ impl SlotMap {
             let claim = Owner {
                 node: index,
                 epoch: node.epoch,
+                is_disowned: false,
             };
             for slot in node.slots.iter().cloned().flatten() {
                 let owner = &mut self.owners[usize::from(slot)];
@@ -162,6 +167,7 @@ impl SlotMap {
                 }
             }
         }
+        self.hear_reporter(listed);
         for node in listed {
             self.count_replicas(node, listed);
         }
@@ -175,6 +181,28 @@ impl SlotMap {
         } else {
             listed.to_vec()
         };
+    }
+
+    /// Notes which of its slots the reporter itself gives to no node. Another node's report of them is hearsay.
+    fn hear_reporter(&mut self, listed: &[Listed]) {
+        let reporter = listed.iter().find(|node| node.is_reporter);
+        let Some(reporter) = reporter.and_then(|node| self.numbers.get(&node.id).copied()) else {
+            return;
+        };
+        let mut has_owner = vec![false; SLOTS];
+        for slot in listed
+            .iter()
+            .flat_map(|node| &node.slots)
+            .cloned()
+            .flatten()
+        {
+            has_owner[usize::from(slot)] = true;
+        }
+        for (owner, has_owner) in self.owners.iter_mut().zip(has_owner) {
+            if let Some(owner) = owner.as_mut().filter(|owner| owner.node == reporter) {
+                owner.is_disowned = !has_owner;
+            }
+        }
     }
 
     /// Counts the replicas of `node`. The master that it took over from counts too, until that master follows it or is
@@ -217,7 +245,7 @@ impl SlotMap {
         let owner = &mut self.owners[usize::from(slot)];
         let is_of_owner = |owner: &&mut Owner| self.nodes[owner.node].addresses.contains(asked);
         if let (Some(owner), Some(new)) = (owner.as_mut().filter(is_of_owner), new) {
-            owner.node = new;
+            (owner.node, owner.is_disowned) = (new, false);
         }
     }
 
@@ -267,224 +295,5 @@ impl SlotMap {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::redis::cluster::node_list::{MOST_LISTED, Preferred, read};
-
-    const NODES: &str = "\
-aaa 10.0.0.1:7001@17001,one.example myself,master - 0 0 3 connected 0-8191 [7->-bbb]
-bbb 10.0.0.2:7002@17002,,shard-id=1f master - 0 1700000000000 2 connected 8192-16382 16383
-ccc ::1:7003@17003 slave aaa 0 1700000000000 3 connected
-ddd :0@0 master,noaddr - 0 0 1 disconnected
-eee :7005@17005 myself,slave bbb 0 0 2 connected
-";
-
-    fn address_of(map: &SlotMap, node: NodeIndex) -> &Address {
-        &map.addresses(node)[0]
-    }
-
-    fn at(host: &str, port: u16) -> Address {
-        (host.to_owned(), port)
-    }
-
-    fn listed(text: &str) -> Vec<Listed> {
-        read(text, &at("asked", 1), &Preferred::Ip).unwrap()
-    }
-
-    fn map_of(text: &str) -> SlotMap {
-        let mut map = SlotMap::new();
-        map.hear(&listed(text), |_| true);
-        map
-    }
-
-    #[test]
-    fn the_list_of_nodes_is_read() {
-        let map = map_of(NODES);
-        assert!(map.is_whole());
-        let owners = [0, 8191, 8192, 16383].map(|slot| map.owner(slot).unwrap());
-        assert_eq!(owners[0], owners[1]);
-        assert_eq!(owners[2], owners[3]);
-        let (one, two) = (owners[0], owners[2]);
-        assert_eq!(map.owners(), [one, two]);
-        let names = [at("10.0.0.1", 7001), at("one.example", 7001)];
-        assert_eq!(map.addresses(one), names);
-        assert_eq!(map.addresses(two), [at("10.0.0.2", 7002)]);
-        assert_eq!((map.replicas(one), map.replicas(two)), (1, 1));
-        let all: Vec<_> = map.all().map(|node| address_of(&map, node)).collect();
-        assert!(all.contains(&&at("::1", 7003)));
-        assert!(all.contains(&&at("asked", 7005)));
-    }
-
-    #[test]
-    fn nonsense_is_left_out() {
-        let text =
-            "\n-\nx y z\naaa 10.0.0.1:7001@1 master - 0 0 1 connected 5-1 20000 1-99999 a-b 4\n";
-        let map = map_of(text);
-        assert_eq!(map.owner(4), Some(0));
-        assert_eq!(map.owner(5), None);
-        assert!(!map.is_whole());
-        assert!(map.owner(20_000).is_none());
-    }
-
-    #[test]
-    fn a_list_without_end_is_cut_and_what_is_remembered_is_bounded() {
-        let began = std::time::Instant::now();
-        let mut map = SlotMap::new();
-        for round in 0..8 {
-            let lines = (0..100_000).map(|node| {
-                format!(
-                    "{round}:{node} h:{} master - 0 0 {round} connected {}\n",
-                    node % 65_535 + 1,
-                    if node == 0 { "0-16383" } else { "" }
-                )
-            });
-            let listed = listed(&lines.collect::<String>());
-            assert_eq!(listed.len(), MOST_LISTED);
-            map.hear(&listed, |_| false);
-        }
-        assert_eq!(map.nodes.len(), MOST_KNOWN);
-        assert!(map.is_whole());
-        assert!(began.elapsed() < std::time::Duration::from_secs(60));
-    }
-
-    proptest::proptest! {
-        #[test]
-        fn nothing_that_a_node_says_makes_it_panic(text in "([a-z0-9:@,\\-\\[\\]>]{0,12}| |\\n|master|slave|connected|0-16383|\\PC){0,60}") {
-            let mut map = SlotMap::new();
-            let listed = read(&text, &at("h", 1), &Preferred::Ip).unwrap_or_default();
-            map.hear(&listed, |_| true);
-            map.hear(&listed, |_| false);
-            for slot in [0, 8_000, 16_383, u16::MAX] {
-                if let Some(node) = map.owner(slot) {
-                    let _ = address_of(&map, node);
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn the_later_epoch_is_believed_in_any_order() {
-        let old = "aaa h:1@1 master - 0 0 3 connected 0-9\nbbb h:2@1 slave aaa 0 0 3 connected\n";
-        let new =
-            "aaa h:1@1 master,fail - 0 0 3 connected\nbbb h:2@1 master - 0 0 4 connected 0-9\n";
-        for order in [[old, new, old], [new, old, old], [new, old, new]] {
-            let mut map = SlotMap::new();
-            for text in order {
-                map.hear(&listed(text), |_| true);
-            }
-            let owner = map.owner(7).unwrap();
-            assert_eq!(address_of(&map, owner), &at("h", 2), "{order:?}");
-        }
-    }
-
-    #[test]
-    fn an_owner_that_knows_better_is_believed_until_the_next_epoch() {
-        let text =
-            "aaa h:1@1 master - 0 0 3 connected 0-9\nbbb h:2@1 master - 0 0 2 connected 10\n";
-        let mut map = map_of(text);
-        map.moved(7, &at("h", 1), &at("h", 2));
-        map.moved(8, &at("h", 1), &at("unknown", 2));
-        map.hear(&listed(text), |_| true);
-        let owner = |map: &SlotMap, slot| address_of(map, map.owner(slot).unwrap()).1;
-        assert_eq!((owner(&map, 7), owner(&map, 8)), (2, 1));
-        let later = text.replace("0 0 3", "0 0 5");
-        map.hear(&listed(&later), |_| true);
-        assert_eq!(owner(&map, 7), 1);
-        // An answer of the time before, which its caller has read late.
-        map.moved(10, &at("h", 1), &at("h", 1));
-        assert_eq!(owner(&map, 10), 2);
-    }
-
-    #[test]
-    fn a_dead_master_is_a_replica_of_its_successor() {
-        let replicas = |map: &SlotMap| map.replicas(map.owner(5).unwrap());
-        let before =
-            "aaa h:1@1 master - 0 0 1 connected 0-9\nbbb h:2@1 slave aaa 0 0 1 connected\n";
-        let dead =
-            "aaa h:1@1 master,fail - 0 0 1 connected\nbbb h:2@1 master - 0 0 2 connected 0-9\n";
-        let back = "aaa h:1@1 slave bbb 0 0 2 connected\nbbb h:2@1 master - 0 0 2 connected 0-9\n";
-        let forgotten = "bbb h:2@1 master - 0 0 2 connected 0-9\n";
-        let mut map = map_of(before);
-        assert_eq!(replicas(&map), 1);
-        let mut hears = |text| {
-            map.hear(&listed(text), |_| true);
-            replicas(&map)
-        };
-        assert_eq!(hears(dead), 1);
-        assert_eq!(hears(back), 1);
-        assert_eq!(hears(before), 1, "one that has slept changes nothing");
-        assert_eq!(hears(forgotten), 0);
-    }
-
-    #[test]
-    fn the_slots_of_departed_nodes_are_free_whatever_their_epochs() {
-        let old =
-            "aaa h:1@1 master - 0 0 9 connected 0-9\nbbb h:2@1 master - 0 0 8 connected 10-19\n";
-        let owner = |map: &SlotMap, slot| map.nodes[map.owner(slot).unwrap()].id.clone();
-        let owners = |map: &SlotMap| [owner(map, 0), owner(map, 10)];
-        // Another cluster listens on one of the ports.
-        let new = "ccc h:1@1 master - 0 0 1 connected 0-19\n";
-        let mut map = map_of(old);
-        map.hear(&listed(new), |_| true);
-        assert_eq!(
-            owners(&map),
-            ["ccc", "bbb"],
-            "one is there and not replaced"
-        );
-        assert!(!map.has_heard(&listed(new)), "it may go yet");
-        map.hear(&listed(new), |node| node != 1);
-        assert_eq!(owners(&map), ["ccc", "ccc"]);
-        assert_eq!(map.at(&at("h", 1)), Some(2));
-        // A node that was paused before the rest joined does not know them.
-        let asleep = "aaa h:7@1 master - 0 0 1 connected 0-19\n";
-        let mut map = map_of(old);
-        map.hear(&listed(asleep), |_| true);
-        assert_eq!(owners(&map), ["aaa", "bbb"]);
-    }
-
-    #[test]
-    fn slots_of_a_forgotten_node_follow_the_other_nodes_unless_it_is_up() {
-        let before =
-            "aaa h:1@1 master - 0 0 1 connected 0-9\nbbb h:2@1 master - 0 0 2 connected 10-19\n";
-        let after = "aaa h:1@1 master - 0 0 1 connected 0-19\n";
-        let owner_after = |is_up: bool| {
-            let mut map = map_of(before);
-            map.hear(&listed(after), |_| is_up);
-            address_of(&map, map.owner(15).unwrap()).1
-        };
-        assert_eq!(owner_after(false), 1);
-        assert_eq!(
-            owner_after(true),
-            2,
-            "a node that was paused has not heard of it"
-        );
-    }
-
-    /// A new address would end the connection and all its subscriptions, at each report.
-    #[test]
-    fn node_that_is_up_keeps_its_address_while_reports_differ() {
-        let report = |port: u16| listed(&format!("aaa h:{port}@1 master - 0 0 1 connected 0-9\n"));
-        let address = |map: &SlotMap| address_of(map, 0).1;
-        let mut map = SlotMap::new();
-        map.hear(&report(1), |_| true);
-        for _ in 0..10 {
-            map.hear(&report(2), |_| true);
-            assert_eq!(address(&map), 1);
-            assert!(!map.has_heard(&report(2)), "the next one counts too");
-            assert_eq!(map.at(&at("h", 2)), Some(0), "redirections may name it");
-            map.hear(&report(1), |_| true);
-        }
-        for _ in 0..NEW_ADDRESS_AFTER {
-            assert_eq!(address(&map), 1);
-            map.hear(&report(2), |_| true);
-        }
-        assert_eq!(address(&map), 2, "no report lists the old address");
-        assert!(map.has_heard(&report(2)));
-        map.hear(&report(1), |_| false);
-        assert_eq!(address(&map), 1, "the node is down");
-        let replaced =
-            "bbb h:1@1 master - 0 0 1 connected\naaa h:2@1 master - 0 0 1 connected 0-9\n";
-        map.hear(&listed(replaced), |_| true);
-        assert_eq!(address(&map), 2, "the connection leads to another node");
-    }
-}
+#[path = "slot_map_tests.rs"]
+mod tests;

@@ -186,10 +186,11 @@ impl Topology {
         } else {
             self.nodes(&map, &routes.nodes)
         };
+        let is_modified = !moved.is_empty() || map.is_whole() != routes.map.is_whole();
         let changed = Arc::new(Routes { map, nodes });
         self.routes.send_if_modified(|routes| {
             *routes = changed;
-            !moved.is_empty()
+            is_modified
         });
         drop(changing);
         if !moved.is_empty() {
@@ -333,33 +334,54 @@ mod tests {
         sync::lock,
     };
 
+    fn topology(map: AddressMap, nodes: &str) -> Topology {
+        let wait = Wait {
+            longest: Duration::from_secs(1),
+            for_disk: false,
+        };
+        let (events, _) = events::channel();
+        let server = url::parse("rediss://nowhere").unwrap().server;
+        let publishing = Publishing::Classic;
+        Topology::new(
+            server,
+            Vec::new(),
+            Some(map),
+            publishing,
+            wait,
+            FirstAnswer::of(nodes, Preferred::Name),
+            events,
+        )
+    }
+
+    /// `connect` waits for a map that serves all slots.
+    #[tokio::test]
+    async fn slots_that_their_owner_gave_up_and_claims_again_wake_watchers() {
+        let report =
+            |slots: &str| format!("aaa 10.0.0.1:7001@1 myself,master - 0 0 1 connected {slots}\n");
+        let nowhere: AddressMap = Arc::new(|_, _| ("127.0.0.1".into(), 1));
+        let topology = topology(nowhere, &report("0-16383"));
+        let mut routes = topology.routes.subscribe();
+        for (slots, is_whole) in [("0-16382", false), ("0-16383", true)] {
+            topology.hear(&FirstAnswer::of(&report(slots), Preferred::Name).listed);
+            assert!(routes.has_changed().unwrap());
+            assert_eq!(routes.borrow_and_update().map.is_whole(), is_whole);
+        }
+        topology.closed.cancel();
+    }
+
     /// The client reaches nodes by TLS under their host names, which their certificates state, and the address map knows
     /// only these names.
     #[tokio::test]
     async fn node_is_reached_by_its_host_name_over_tls_whatever_the_redirection_names() {
         let nodes = "aaa 10.0.0.1:7001@1,one.example master - 0 0 1 connected 0-16383\n\
                      bbb 10.0.0.2:7002@1,two.example master - 0 0 2 connected\n";
-        let wait = Wait {
-            longest: Duration::from_secs(1),
-            for_disk: false,
-        };
-        let (events, _) = events::channel();
         let reached = Arc::new(Mutex::new(Vec::new()));
         let record = reached.clone();
         let map: AddressMap = Arc::new(move |host, _| {
             lock(&record).push(host.to_owned());
             ("127.0.0.1".into(), 1)
         });
-        let server = url::parse("rediss://nowhere").unwrap().server;
-        let topology = Topology::new(
-            server,
-            Vec::new(),
-            Some(map),
-            Publishing::Classic,
-            wait,
-            FirstAnswer::of(nodes, Preferred::Name),
-            events,
-        );
+        let topology = topology(map, nodes);
         let by_address = topology.asking_conn(&("10.0.0.2".into(), 7002)).unwrap();
         let by_name = topology.asking_conn(&("two.example".into(), 7002)).unwrap();
         assert!(Arc::ptr_eq(&by_address, &by_name));

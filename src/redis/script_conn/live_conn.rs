@@ -46,7 +46,7 @@ pub(in crate::redis) struct LiveConn {
     scope: Option<ConnScope>,
     /// How long a `PING` may stay unanswered.
     ping_wait: Duration,
-    /// How the peer answers the first `PING`, if that is known.
+    /// How the peer answers the first `PING`, if its handshake shows that: plainly after a bare one.
     pong: Pong,
     /// The number of answered calls of scripts.
     answers: AtomicU32,
@@ -100,6 +100,11 @@ impl LiveConn {
     /// server.
     pub(in crate::redis) fn count_call_elsewhere(&self) -> InFlight<'_> {
         self.traffic.sent()
+    }
+
+    /// Whether the peer closes the connection on a command that it does not know.
+    pub(super) fn is_bare(&self) -> bool {
+        self.pong == Pong::Plain
     }
 
     pub(in crate::redis) fn has_ended(&self) -> bool {

@@ -51,7 +51,7 @@ async fn cluster_that_is_not_formed_is_an_error_of_connect() {
     }
 }
 
-/// `ping` agrees with locks, before and after the nodes lose their slots.
+/// `ping` and `is_connected` agree with locks, before and after the nodes lose their slots.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nodes_that_have_lost_their_slots_are_unhealthy() {
     for (coverage, losing) in [("yes", 0..2), ("no", 0..2), ("no", 1..2)] {
@@ -67,6 +67,10 @@ async fn nodes_that_have_lost_their_slots_are_unhealthy() {
         }
         let error = client.ping().await.unwrap_err();
         assert!(error.is_retryable(), "{error:?}");
+        eventually("the client notices", GENEROUS, async || {
+            !client.is_connected()
+        })
+        .await;
         for node in losing {
             let (first, last) = [("0", "8191"), ("8192", "16383")][node];
             let add = ["CLUSTER", "ADDSLOTSRANGE", first, last];

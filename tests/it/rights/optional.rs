@@ -123,6 +123,7 @@ async fn the_client_uses_no_right_that_is_not_on_the_page() {
     guard.unlock().await.unwrap();
     let guard = client.red_lock(names).lock().await.unwrap();
     guard.unlock().await.unwrap();
+    client.ping().await.unwrap();
     client.shutdown().await;
     assert_eq!(refused(&server).await, BTreeSet::new());
 }
