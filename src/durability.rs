@@ -102,6 +102,8 @@ impl Durability {
 pub(crate) struct Acknowledged {
     pub(crate) by: u32,
     pub(crate) wanted: u32,
+    /// The number of replicas that were connected to the master, if it tells.
+    pub(crate) connected: Option<u32>,
     /// The words of a server that does not wait for replicas.
     pub(crate) refused: Option<Arc<str>>,
 }
@@ -117,6 +119,7 @@ impl Acknowledged {
         is_demanded.then(|| Self {
             by: 0,
             wanted,
+            connected: None,
             refused: Some(words.clone()),
         })
     }

@@ -173,7 +173,8 @@ pub enum Error {
     /// has released the hold.
     #[error(
         "`{name}` was released again: {acknowledged} of {wanted} required replicas acknowledged the acquisition in \
-         time: raise `replica_wait`, or do without replicas by `Durability::Local`"
+         time: {}",
+        to_replicate(*wanted, *connected)
     )]
     #[non_exhaustive]
     Replication {
@@ -183,6 +184,8 @@ pub enum Error {
         acknowledged: u32,
         /// How many replicas were needed.
         wanted: u32,
+        /// How many replicas were connected to the master, if it tells (`ROLE`).
+        connected: Option<u32>,
     },
 
     /// A lock cannot have this name.
@@ -333,6 +336,20 @@ fn because(reason: &str, cause: Option<&Cause>) -> String {
     }
 }
 
+/// What to do where fewer than `wanted` replicas acknowledge.
+fn to_replicate(wanted: u32, connected: Option<u32>) -> String {
+    match connected {
+        Some(connected) if connected < wanted => format!(
+            "{connected} are connected to the master: connect the missing ones, or require fewer by `Durability`"
+        ),
+        _ => "find the replica that is connected and does not acknowledge by its growing `lag` in the master's \
+              `INFO replication`, and restart or disconnect it (a stopped machine, or a tool that reads the stream); for \
+              replicas that are slow, raise `replica_wait`; with `wait_for_disk`, give each `appendonly yes`; to do without \
+              replicas, use `Durability::Local`"
+            .to_owned(),
+    }
+}
+
 /// What the body of a `run` came to while the lock was lost; [`Error::take_result`] takes it. It equals only itself.
 #[derive(Clone)]
 pub struct Unprotected(Arc<Mutex<Option<Box<dyn Any + Send>>>>);
@@ -383,6 +400,7 @@ mod tests {
             name: "a".into(),
             acknowledged: 0,
             wanted: 1,
+            connected: None,
         };
         let seen = |error: &Error| {
             [

@@ -477,6 +477,7 @@ pub(super) fn replication_error(spec: &LockSpec, short: &Acknowledged) -> Error 
         name: spec.name.clone(),
         acknowledged: short.by,
         wanted: short.wanted,
+        connected: short.connected,
     }
 }
 

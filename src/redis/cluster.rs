@@ -98,9 +98,13 @@ impl Cluster {
         let formed = timeout(limit, formed).await;
         formed.map_err(|_| {
             let lacking = self.topology.routes.borrow().map.unserved().count();
+            let tls = match self.topology.server().transport.is_encrypted() {
+                true => ", and set `tls-cluster yes`, without which nodes that speak TLS alone announce no port",
+                false => "",
+            };
             Error::unavailable(format!(
                 "no known node of the cluster serves {lacking} of the 16384 slots: create the cluster, or repair it \
-                 (redis-cli --cluster create, or fix)"
+                 (redis-cli --cluster create, or fix){tls}"
             ))
         })
     }

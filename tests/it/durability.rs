@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use redisson_lock::{Config, Durability, Error, LockClient, LostReason, Released};
 use testbed::{Clustered, Replicated, Server, eventually, unique_name};
-use tokio::{task::JoinSet, time::timeout};
+use tokio::{io::AsyncWriteExt, net::TcpStream, task::JoinSet, time::timeout};
 
 use crate::hazards::stage::{GENEROUS, all_done, connect, exists};
 
@@ -156,6 +156,82 @@ async fn too_few_acknowledgements_are_an_error_and_leave_nothing() {
     for replica in &set_up.servers[1..] {
         replica.resume();
     }
+}
+
+/// The text of the error of an acquisition, and the number of connected replicas.
+async fn shortfall(client: &LockClient) -> Option<(String, Option<u32>)> {
+    let lock = client.reentrant_lock(unique_name("short"));
+    match lock.lock().await {
+        Ok(guard) => {
+            guard.unlock().await.unwrap();
+            None
+        }
+        Err(error @ Error::Replication { connected, .. }) => Some((error.to_string(), connected)),
+        Err(other) => panic!("{other:?}"),
+    }
+}
+
+/// The advice was to raise `replica_wait`, which helps against neither.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn error_tells_a_stopped_replica_from_a_missing_one() {
+    let set_up = with_patient_master(2).await;
+    let too_many = connect(&set_up.url(), hasty(Durability::Replicas(3))).await;
+    let (text, connected) = shortfall(&too_many).await.unwrap();
+    assert_eq!(connected, Some(2));
+    assert!(text.contains("2 are connected to the master"), "{text}");
+    for replica in &set_up.servers[1..] {
+        replica.pause();
+    }
+    for durability in [Durability::Auto, Durability::Majority, Durability::All] {
+        let client = connect(&set_up.url(), hasty(durability)).await;
+        let (text, connected) = shortfall(&client).await.unwrap();
+        assert_eq!(connected, Some(2));
+        for part in [
+            "does not acknowledge",
+            "`lag`",
+            "INFO replication",
+            "disconnect",
+        ] {
+            assert!(text.contains(part), "{text}");
+        }
+    }
+    for replica in &set_up.servers[1..] {
+        replica.resume();
+    }
+}
+
+/// `redis-cli --replica` and tools for migrations are replicas that are online for ever and acknowledge nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tool_that_reads_the_stream_is_named_and_can_be_disconnected() {
+    let server = Server::start_with(&["--repl-diskless-sync-delay", "0"]).await;
+    let url = format!("redis-replicated://127.0.0.1:{}", server.port());
+    let client = connect(&url, hasty(Durability::Auto)).await;
+    assert_eq!(shortfall(&client).await, None);
+    let mut tool = TcpStream::connect(("127.0.0.1", server.port()))
+        .await
+        .unwrap();
+    tool.write_all(b"SYNC\r\n").await.unwrap();
+    let reading =
+        tokio::spawn(async move { tokio::io::copy(&mut tool, &mut tokio::io::sink()).await });
+    eventually("the tool is a replica", GENEROUS, async || {
+        let info = server.info("replication").await;
+        info.get("slave0")
+            .is_some_and(|replica| replica.contains("state=online"))
+    })
+    .await;
+    eventually("the error names it", GENEROUS, async || {
+        let found = shortfall(&client).await;
+        found.is_some_and(|(text, connected)| connected == Some(1) && text.contains("disconnect"))
+    })
+    .await;
+    server
+        .command::<u32>(&["CLIENT", "KILL", "TYPE", "replica"])
+        .await;
+    reading.await.unwrap().unwrap();
+    eventually("locks work again", GENEROUS, async || {
+        shortfall(&client).await.is_none()
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

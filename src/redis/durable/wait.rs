@@ -43,6 +43,7 @@ impl Wait {
         Ok(Some(Acknowledged {
             by,
             wanted,
+            connected: None,
             refused: None,
         }))
     }

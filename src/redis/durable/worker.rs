@@ -211,6 +211,7 @@ impl<L: Fn() -> usize + Send + Sync> DurableWorker<L> {
         Some(Acknowledged {
             by,
             wanted,
+            connected: self.connected.map(|connected| connected as u32),
             refused: None,
         })
     }

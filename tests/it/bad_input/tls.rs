@@ -1,6 +1,6 @@
 //! TLS with a test server and a test certificate authority.
 
-use std::{path::Path, sync::Arc};
+use std::{path::Path, sync::Arc, time::Duration};
 
 use fred::{
     rustls::{ClientConfig, RootCertStore, pki_types::CertificateDer},
@@ -87,6 +87,33 @@ async fn a_cluster_that_speaks_tls_only() {
         let there: u32 = cluster.servers[node].command(&["EXISTS", &name]).await;
         assert_eq!(there, 1);
         assert_eq!(guard.unlock().await, Ok(Released::Fully));
+    }
+}
+
+/// By default, nodes announce their ports for plain connections; with TLS alone, port 0.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn cluster_that_announces_no_port_for_tls_is_an_error_that_names_the_setting() {
+    let certificates = certificates().await;
+    let free = std::net::TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr());
+    let free = free.unwrap().port().to_string();
+    let both = ["--port", "{port}", "--tls-port", &free];
+    for (of_ports, within) in [(&both[..], 3), (&["--cluster-port", &free], 20)] {
+        let of_cluster = ["--cluster-enabled", "yes", "--tls-cluster", "no"];
+        let options = [&tls_only(&certificates)[..], &of_cluster, of_ports].concat();
+        let node = Server::start_with(&options).await;
+        let add = ["CLUSTER", "ADDSLOTSRANGE", "0", "16383"];
+        node.command::<()>(&add).await;
+        let port = match of_ports.len() {
+            2 => node.port().to_string(),
+            _ => free.clone(),
+        };
+        let client = LockClient::builder()
+            .url(format!("rediss-cluster://:{SECRET}@127.0.0.1:{port}"))
+            .ca_file(certificates.dir().join("ca.crt"));
+        let built = tokio::time::timeout(Duration::from_secs(within), client.build()).await;
+        let error = built.expect("the error comes in time").unwrap_err();
+        assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
+        assert!(error.to_string().contains("`tls-cluster yes`"), "{error}");
     }
 }
 
