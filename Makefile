@@ -65,8 +65,8 @@ SKIPPED_ON_REDIS := hazards::read::slow hazards::write::slow hazards::simple::sl
 	cluster::upheaval::another_cluster cluster::frozen::p_r5 sentinel::timing
 # On a cluster: a kind that has several keys, and one that shares its messages.
 ON_A_CLUSTER := contract::fair:: contract::read::
-# On Valkey: every script, the rights, and the contract of three kinds.
-ON_VALKEY := scripts:: rights:: contract::reentrant:: contract::fair:: contract::write::
+# On Valkey: every script, the rights, servers of another sort than the URL's, and the contract of three kinds.
+ON_VALKEY := scripts:: rights:: bad_input::set_ups:: contract::reentrant:: contract::fair:: contract::write::
 # Beside the newest Java Redisson: everything on one server but what the fair lock shows too, and a kind each on a cluster
 # and behind sentinels. Beside the older one: the data that each step leaves, exclusion, order, and wake-ups both ways.
 BESIDE_JAVA := rust_service redisson_4_7_0 --skip non_reentrant_fair \

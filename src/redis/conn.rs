@@ -42,6 +42,20 @@ pub(super) async fn command(
     answer.map_err(|reason| reason.as_ref().to_owned())
 }
 
+/// The mode and role in an answer to `INFO`; empty if it has none. Valkey has another name for the mode.
+fn mode_and_role(info: &str) -> (String, String) {
+    let said = |names: &[&str]| {
+        let mut fields = info.lines().filter_map(|line| line.split_once(':'));
+        let field = fields.find(|(name, _)| names.contains(name));
+        field.map(|(_, value)| value.trim().to_owned())
+    };
+    let mode = said(&["redis_mode", "server_mode"]);
+    (
+        mode.unwrap_or_default(),
+        said(&["role"]).unwrap_or_default(),
+    )
+}
+
 /// How a peer answers the `PING`s of one connection. Envoy echoes nothing, and twemproxy closes on a number.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Pong {
@@ -95,12 +109,7 @@ impl Conn {
         let Ok(Ok(info)) = timeout(PING_WAIT, self.router.run(asking)).await else {
             return;
         };
-        let info = frame::text(&info).unwrap_or_default();
-        let said = |name: &str| {
-            let value = info.lines().find_map(|line| line.strip_prefix(name));
-            value.unwrap_or_default().trim().to_owned()
-        };
-        (self.mode, self.role) = (said("redis_mode:"), said("role:"));
+        (self.mode, self.role) = mode_and_role(&frame::text(&info).unwrap_or_default());
     }
 
     /// Refuses a server of another kind than the URL names: a sentinel, a node of a cluster or a replica. An answer through a proxy
@@ -248,5 +257,23 @@ impl Router {
             reason = self.ended() => Err(reason),
             done = future => done,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mode_has_one_name_of_redis_and_one_of_valkey() {
+        let read = |info| {
+            let (mode, role) = mode_and_role(info);
+            format!("{mode} {role}")
+        };
+        let redis = "# Server\r\nredis_version:7.2.4\r\nredis_mode:sentinel\r\nrole:master\r\n";
+        assert_eq!(read(redis), "sentinel master");
+        let valkey = "redis_version:7.2.4\r\nserver_mode:cluster\r\nrole:slave\r\n";
+        assert_eq!(read(valkey), "cluster slave");
+        assert_eq!(read("no field"), " ");
     }
 }

@@ -111,10 +111,9 @@ fn end_point(probe: &Probe, asked: &ProbedNode, findings: &mut Findings) {
 
 /// Checks the version. Returns whether the other checks are possible.
 fn version(address: &str, info: &Info, findings: &mut Findings) -> bool {
-    if info
-        .get("redis_mode")
-        .is_some_and(|mode| mode == "sentinel")
-    {
+    // Valkey has a name of its own for the mode.
+    let mode = info.get("redis_mode").or_else(|| info.get("server_mode"));
+    if mode.is_some_and(|mode| mode == "sentinel") {
         findings.problem(
             "server",
             format!("{address} is a sentinel, which stores no locks"),
