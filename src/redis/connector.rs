@@ -145,8 +145,14 @@ impl Connector {
         self.connect_at(address, false).await
     }
 
-    /// Connects once, in turn with the other attempts.
-    pub(super) async fn connect_once(&self) -> Result<Conn, Error> {
+    /// Connects once, in turn with the other attempts, to the server that has `identity` for an old connection. Never completes if
+    /// the server could not kill that one, or if a proxy answers in its place.
+    pub(super) async fn connect_beside(&self, identity: &ConnIdentity) -> Result<Conn, Error> {
+        let scope = self.scope.as_ref();
+        let is_to_a_proxy = scope.is_some_and(|scope| scope.kind() == EndpointKind::Proxy);
+        if is_to_a_proxy || !matches!(identity, ConnIdentity::Known(_)) {
+            return std::future::pending().await;
+        }
         let address = self.locator.locate().await?;
         self.connect_at(address, true).await
     }
@@ -189,12 +195,6 @@ impl Connector {
         attempts.reached();
         conn.router.moved = Some(moved);
         Ok(conn)
-    }
-
-    /// Whether a proxy answers in place of the servers, by the configuration.
-    pub(super) fn is_to_a_proxy(&self) -> bool {
-        let scope = self.scope.as_ref();
-        scope.is_some_and(|scope| scope.kind() == EndpointKind::Proxy)
     }
 
     fn last(&self) -> MutexGuard<'_, Endpoint> {
@@ -260,6 +260,20 @@ impl Connector {
             }
         };
         closed.run_until_cancelled(connecting).await
+    }
+
+    /// The next connection: `successor`, if that is open already.
+    pub(super) async fn succeed(
+        &self,
+        successor: Option<Conn>,
+        closed: &CancellationToken,
+        connect_log: &mut ConnectLog,
+    ) -> Option<Conn> {
+        let Some(conn) = successor else {
+            return self.connect_until(closed, connect_log).await;
+        };
+        connect_log.connected(&self.endpoint());
+        Some(conn)
     }
 
     async fn connect_with(

@@ -28,6 +28,7 @@ pub(crate) mod connection;
 mod connector;
 mod dial;
 mod donor;
+mod doubt;
 mod driver;
 mod durable;
 pub(crate) mod endpoint;

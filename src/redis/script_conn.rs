@@ -1,6 +1,5 @@
 //! A connection for scripts that reopens whenever it breaks.
 
-mod doubt;
 mod live_conn;
 mod reconnector;
 mod traffic;

@@ -15,6 +15,7 @@ use super::{
     conn::Conn,
     connection::{Connection, Pushed},
     connector::Connector,
+    doubt::{Doubts, End},
     renewal::ENDS_TO_LOG_IN,
 };
 use session::{AT_ONCE, Session};
@@ -95,16 +96,18 @@ impl Subscriber {
             });
             let ended = self.closed.run_until_cancelled(used).await;
             listener.abort();
+            let successor;
             let rest = match ended {
                 // The client is closed, or all callers have gone.
                 None | Some(None) => return conn.connection.quit().await,
                 Some(Some(ended)) => {
+                    successor = ended.end.successor;
                     unsubscribed = match ended.during {
                         During::FirstSubscription => unsubscribed + 1,
                         During::Rest => unsubscribed,
                         During::Proved => 0,
                     };
-                    let reason = &ended.reason;
+                    let reason = &ended.end.reason;
                     if unsubscribed == MOST_UNSUBSCRIBED + 1 {
                         tracing::warn!(
                             reason,
@@ -131,7 +134,7 @@ impl Subscriber {
             let again = async {
                 tokio::time::sleep(rest).await;
                 self.connector
-                    .connect_until(&self.closed, &mut connect_log)
+                    .succeed(successor, &self.closed, &mut connect_log)
                     .await
             };
             let again = self.closed.run_until_cancelled(again);
@@ -156,18 +159,18 @@ impl Subscriber {
         let mut session = Session::new(conn, &self.channels);
         let late = std::iter::from_fn(|| wants.try_recv().ok());
         let everything = wanted.everything(late);
-        let router = &mut conn.router;
+        let (router, identity) = (&mut conn.router, &conn.identity);
         let mut is_proven = false;
-        let ended = |reason, is_proven, during| {
+        let ended = |end, is_proven, during| {
             let during = if is_proven { During::Proved } else { during };
-            Some(Ended { reason, during })
+            Some(Ended { end, during })
         };
         let first = match everything.subscribe.is_empty() {
             true => During::Rest,
             false => During::FirstSubscription,
         };
         if let Err(reason) = router.run(session.apply(everything, wanted)).await {
-            return ended(reason, false, first);
+            return ended(reason.into(), false, first);
         }
         let mut prove = |is_well: bool, is_proven: &mut bool| {
             if !*is_proven && is_well {
@@ -178,14 +181,21 @@ impl Subscriber {
         prove(session.has_subscribed(), &mut is_proven);
         let _ = self.events.send(Event::MessagesMissed);
         let mut batch = Vec::new();
+        let mut doubts = Doubts::new(conn.ping_wait);
         loop {
             tokio::select! {
                 biased;
-                reason = router.ended() => return ended(reason, is_proven, During::Rest),
+                reason = router.ended() => return ended(reason.into(), is_proven, During::Rest),
                 // A look that is due precedes the changes: a steady stream of them would put it off for ever.
                 () = tokio::time::sleep_until(session.next_look()) => {
-                    if let Err(reason) = router.run(session.look(wanted)).await {
-                        return ended(reason, is_proven, During::Rest);
+                    let is_doubted = session.is_doubted();
+                    let looking = router.run(session.look(wanted));
+                    let looked = match is_doubted {
+                        true => doubts.settle(looking, self.connector.connect_beside(identity)).await,
+                        false => looking.await.map_err(End::from),
+                    };
+                    if let Err(end) = looked {
+                        return ended(end, is_proven, During::Rest);
                     }
                     // A connection without channels has nothing to prove.
                     prove(true, &mut is_proven);
@@ -199,9 +209,12 @@ impl Subscriber {
                         true => During::Rest,
                         false => During::FirstSubscription,
                     };
-                    if let Err(reason) = router.run(session.apply(change, wanted)).await {
+                    // A few round trips at most.
+                    let applying = router.run(session.apply(change, wanted));
+                    let successor = self.connector.connect_beside(identity);
+                    if let Err(end) = doubts.settle(applying, successor).await {
                         is_proven &= first == During::Rest;
-                        return ended(reason, is_proven, first);
+                        return ended(end, is_proven, first);
                     }
                     prove(session.has_subscribed(), &mut is_proven);
                 }
@@ -235,7 +248,7 @@ async fn without_conn<T>(
 
 /// The end of a connection.
 struct Ended {
-    reason: String,
+    end: End,
     during: During,
 }
 

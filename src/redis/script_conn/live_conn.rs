@@ -16,18 +16,15 @@ use futures_util::future::Either;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use super::{
-    doubt::{Doubts, End},
-    traffic::{CHECK_EVERY, InFlight, Traffic},
-};
+use super::traffic::{CHECK_EVERY, InFlight, Traffic};
 use crate::{
-    error::Error,
     redis::{
         batch_scope::{BatchScope, ConnScope, NOT_SENT},
         client_info::{ConnIdentity, Identity},
         conn::{Conn, Pong, Router},
         connection::{Connection, Frame},
         connector::Connector,
+        doubt::{Doubts, End},
         frame,
     },
     sync::lock,
@@ -287,20 +284,13 @@ impl LiveConn {
                 continue;
             }
             let ping = Conn::ping(&*self.connection, number, self.ping_wait, &mut pong);
-            let settled = doubts.settle(router.run(ping), self.successor(connector));
+            let identity = self.identity();
+            let settled = doubts.settle(router.run(ping), connector.connect_beside(&identity));
             if let Err(end) = settled.await {
                 return end;
             }
             self.traffic.answered();
             is_proven();
-        }
-    }
-
-    /// Another connection to the same server; never one if the server cannot kill this one, or if a proxy answers for it.
-    async fn successor(&self, connector: &Connector) -> Result<Conn, Error> {
-        match self.identity() {
-            ConnIdentity::Known(_) if !connector.is_to_a_proxy() => connector.connect_once().await,
-            _ => std::future::pending().await,
         }
     }
 }

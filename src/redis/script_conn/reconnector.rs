@@ -88,18 +88,10 @@ impl Reconnector {
             _ => None,
         };
         let conn = loop {
-            let mut conn = match successor.take() {
-                Some(conn) => {
-                    self.connect_log.connected(&self.connector.endpoint());
-                    conn
-                }
-                None => {
-                    let connecting = self
-                        .connector
-                        .connect_until(&self.closed, &mut self.connect_log);
-                    connecting.await?
-                }
-            };
+            let connecting =
+                self.connector
+                    .succeed(successor.take(), &self.closed, &mut self.connect_log);
+            let mut conn = connecting.await?;
             let Some(identity) = &identity else {
                 break conn;
             };

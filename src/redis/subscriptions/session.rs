@@ -211,6 +211,15 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
+    /// Whether the next [`look`](Self::look) takes one round trip, and is longer than another connection takes to open.
+    pub(super) fn is_doubted(&self) -> bool {
+        match self.channels {
+            Channels::Everywhere => true,
+            Channels::OfCluster => false,
+            Channels::OfShard(_) => self.missing.is_empty(),
+        }
+    }
+
     /// The time of the next [`look`](Self::look).
     pub(super) fn next_look(&self) -> Instant {
         let idle = self.subscribed.is_empty() && self.missing.is_empty();

@@ -17,7 +17,7 @@ use redisson_lock::{
 };
 use tokio::time::{Instant, sleep};
 
-use crate::support::polling_client;
+use crate::support::{SOON, client, polling_client, waiter};
 
 /// Longer than a client keeps a connection on which nothing arrives.
 const TOO_LONG: Duration = Duration::from_secs(600);
@@ -168,6 +168,26 @@ async fn call_of_a_silent_connection_is_not_executed_after_its_repetition() {
             .unwrap()
             .is_some()
     );
+}
+
+/// The waiter's request to subscribe is lost with its connection. Only a message can wake it.
+#[tokio::test(start_paused = true)]
+async fn waiter_on_connections_that_died_in_silence_hears_the_next_release() {
+    let (server, firewall) = (InMemoryRedis::new(), Firewall::default());
+    server.set_faults(firewall.clone());
+    let waiting = client(&server).await;
+    visit(&waiting).await;
+    firewall.forget_all();
+    let holding = client(&server).await;
+    let guard = holding.reentrant_lock("a").lock().await.unwrap();
+    let waiter = waiter(&waiting);
+    sleep(Duration::from_secs(2)).await;
+    assert!(!waiter.is_finished());
+    let released = Instant::now();
+    guard.unlock().await.unwrap();
+    let (entered, guard) = waiter.await.unwrap();
+    assert!(entered - released < SOON, "{:?}", entered - released);
+    guard.unlock().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]

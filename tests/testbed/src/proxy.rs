@@ -136,6 +136,8 @@ async fn serve(client: TcpStream, upstream: u16, faults: Faults) {
 
 async fn relay(mut client: TcpStream, upstream: u16, faults: &Faults) -> io::Result<()> {
     faults.requests_move().await;
+    // The handshake of TCP.
+    sleep(faults.latency() + faults.reply_latency()).await;
     let mut server = TcpStream::connect((Ipv4Addr::LOCALHOST, upstream)).await?;
     client.set_nodelay(true)?;
     server.set_nodelay(true)?;

@@ -8,10 +8,8 @@ use std::{pin::pin, time::Duration};
 
 use tokio::time::{Instant, sleep};
 
-use crate::{
-    error::Error,
-    redis::conn::{Conn, PING_WAIT, command},
-};
+use super::conn::{Conn, PING_WAIT, command};
+use crate::error::Error;
 
 /// How long a `PING` stays unanswered before a second connection is opened.
 const PATIENCE: Duration = Duration::from_millis(250);
@@ -55,7 +53,7 @@ impl Doubts {
         }
     }
 
-    /// Waits for the answer to `ping`, and for proof by a second connection that none will come.
+    /// Waits for the answer to `ping`, a command or a few, and for proof by a second connection that none will come.
     pub(super) async fn settle(
         &mut self,
         ping: impl Future<Output = Result<(), String>>,
