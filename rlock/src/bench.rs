@@ -6,7 +6,7 @@ use redisson_lock::{Error, LockClient};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-use crate::{Done, Failure, exit, fleet::Servers, out::say};
+use crate::{Done, Failure, exit, out::say, servers::Servers};
 
 /// The numbers of concurrent tasks. Each task has a lock of its own.
 const TASKS: [usize; 3] = [1, 8, 64];

@@ -5,6 +5,8 @@ use std::{ffi::OsString, path::PathBuf, time::Duration};
 use clap::{Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
+use crate::address_map::Rule;
+
 /// The hidden verb of the process that ends the command when the lock ends.
 pub const LEASH: &str = "__leash";
 /// The hidden verb by which `rlock` ends itself by a signal.
@@ -38,28 +40,106 @@ pub struct Args {
     pub json: bool,
 
     #[command(flatten)]
-    pub tls: Tls,
+    pub options: Options,
 
     #[command(subcommand)]
     pub verb: Verb,
 }
 
-/// The certificates of a TLS connection.
-#[derive(Debug, Clone, Default, clap::Args)]
+/// How to reach the servers.
+#[derive(Debug, clap::Args)]
+pub struct Options {
+    /// Where this machine reaches a server that sentinels or nodes of a cluster announce. FROM and TO are host:port, or a host, which
+    /// keeps the port; `*` is every host. Repeatable. In the variable, commas separate translations.
+    #[arg(
+        long,
+        value_name = "FROM=TO",
+        env = "RLOCK_MAP",
+        value_delimiter = ',',
+        global = true
+    )]
+    pub map: Vec<Rule>,
+
+    #[command(flatten)]
+    pub login: Login,
+
+    #[command(flatten)]
+    pub tls: Tls,
+}
+
+/// The login, instead of the URL's. No option takes a password, which other users of the machine could read.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Login")]
+pub struct Login {
+    /// The user, whose password is in --password-file or RLOCK_PASSWORD.
+    #[arg(long, value_name = "NAME", env = "RLOCK_USER", global = true)]
+    pub user: Option<String>,
+    /// The file with the password, before RLOCK_PASSWORD.
+    #[arg(long, value_name = "FILE", env = "RLOCK_PASSWORD_FILE", global = true)]
+    pub password_file: Option<PathBuf>,
+    /// The user at the sentinels, whose password is in --sentinel-password-file or RLOCK_SENTINEL_PASSWORD.
+    #[arg(long, value_name = "NAME", env = "RLOCK_SENTINEL_USER", global = true)]
+    pub sentinel_user: Option<String>,
+    /// The file with the password for the sentinels, before RLOCK_SENTINEL_PASSWORD.
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "RLOCK_SENTINEL_PASSWORD_FILE",
+        global = true
+    )]
+    pub sentinel_password_file: Option<PathBuf>,
+}
+
+/// The settings of TLS connections, under redis-cli's names.
+#[derive(Debug, clap::Args)]
 #[command(next_help_heading = "TLS")]
 pub struct Tls {
     /// The authority that signed the server's certificate, as PEM. The default is the system's authorities.
-    #[arg(long, value_name = "FILE", env = "RLOCK_CA_FILE", global = true)]
-    pub ca_file: Option<PathBuf>,
+    #[arg(long, value_name = "FILE", env = "RLOCK_CACERT", global = true)]
+    pub cacert: Option<PathBuf>,
     /// This client's certificate, as PEM.
-    #[arg(long, value_name = "FILE", env = "RLOCK_CERT_FILE", global = true)]
-    pub cert_file: Option<PathBuf>,
+    #[arg(long, value_name = "FILE", env = "RLOCK_CERT", global = true)]
+    pub cert: Option<PathBuf>,
     /// The key of this client's certificate, as PEM.
-    #[arg(long, value_name = "FILE", env = "RLOCK_KEY_FILE", global = true)]
-    pub key_file: Option<PathBuf>,
-    /// The name in the server's certificate, if it is not the host of the URL.
-    #[arg(long, value_name = "NAME", env = "RLOCK_SERVER_NAME", global = true)]
-    pub server_name: Option<String>,
+    #[arg(long, value_name = "FILE", env = "RLOCK_KEY", global = true)]
+    pub key: Option<PathBuf>,
+    /// The name in the server's certificate, if it is not the host to which rlock connects.
+    #[arg(long, value_name = "NAME", env = "RLOCK_SNI", global = true)]
+    pub sni: Option<String>,
+    /// The same for the sentinels.
+    #[arg(long, value_name = "NAME", env = "RLOCK_SENTINEL_SNI", global = true)]
+    pub sentinel_sni: Option<String>,
+    /// How far the server's certificate is checked.
+    #[arg(
+        long,
+        value_enum,
+        value_name = "HOW",
+        env = "RLOCK_TLS_VERIFICATION",
+        global = true
+    )]
+    pub tls_verification: Option<Verification>,
+    /// The same for the sentinels.
+    #[arg(
+        long,
+        value_enum,
+        value_name = "HOW",
+        env = "RLOCK_SENTINEL_TLS_VERIFICATION",
+        global = true
+    )]
+    pub sentinel_tls_verification: Option<Verification>,
+    /// The same as --tls-verification none, which it overrules.
+    #[arg(long, global = true)]
+    pub insecure: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Verification {
+    /// Authority, dates and name.
+    Full,
+    /// Authority and dates, under any name: for a tunnel to several servers.
+    Ca,
+    /// Nothing: any machine on the way can read the password and change the locks.
+    None,
 }
 
 #[derive(Debug, Subcommand)]

@@ -4,48 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use redisson_lock::probe::{Address, Frame, Probe, ProbedNode, SetUp, is_transient};
 
-use redisson_lock::{LockClient, LockClientBuilder};
-
-use crate::{Failure, cli::Tls, exit};
-
-/// The server options of the command line.
-#[derive(Debug, Clone)]
-pub struct Servers {
-    pub url: String,
-    pub tls: Tls,
-}
-
-impl Servers {
-    pub fn builder(&self) -> Result<LockClientBuilder, Failure> {
-        let mut builder = LockClient::builder().url(&self.url);
-        if let Some(file) = &self.tls.ca_file {
-            builder = builder.ca_file(file);
-        }
-        match (&self.tls.cert_file, &self.tls.key_file) {
-            (Some(certificate), Some(key)) => {
-                builder = builder.client_certificate(certificate, key)
-            }
-            (None, None) => {}
-            _ => {
-                return Err(Failure::usage(
-                    "a client certificate needs its key: give both --cert-file and --key-file, or neither",
-                ));
-            }
-        }
-        if let Some(name) = &self.tls.server_name {
-            builder = builder.server_name(name);
-        }
-        Ok(builder)
-    }
-
-    pub async fn connect(&self) -> Result<LockClient, Failure> {
-        Ok(self.builder()?.build().await?)
-    }
-
-    pub fn probe(&self) -> Result<Probe, Failure> {
-        Ok(Probe::of_builder(self.builder()?)?)
-    }
-}
+use crate::{Failure, exit};
 
 /// Commands that are sent in one batch.
 pub type Commands = Vec<(&'static str, Vec<Vec<u8>>)>;
@@ -57,6 +16,8 @@ const MOST_REDIRECTIONS: u32 = 2;
 pub struct Fleet {
     pub masters: Vec<ProbedNode>,
     set_up: SetUp,
+    /// What the masters of a cluster announce, in their order.
+    announced: Vec<Vec<Address>>,
     /// The ids of a cluster's masters.
     ids: BTreeSet<String>,
 }
@@ -64,7 +25,8 @@ pub struct Fleet {
 /// A node, parsed from a line of `CLUSTER NODES`.
 pub struct Listed {
     pub id: String,
-    pub address: Address,
+    /// The node's address, by its IP address and, if it has one, by its host name.
+    pub addresses: Vec<Address>,
     pub flags: Vec<String>,
     /// The id of its master, if it is a replica.
     pub follows: Option<String>,
@@ -75,6 +37,12 @@ pub struct Listed {
 impl Listed {
     pub fn is(&self, flag: &str) -> bool {
         self.flags.iter().any(|has| has == flag)
+    }
+
+    /// The node's address, for display.
+    pub fn shown(&self) -> String {
+        let address = self.addresses.first();
+        address.map_or_else(String::new, |(host, port)| format!("{host}:{port}"))
     }
 
     /// Whether the node may have keys. A master without slots has keys while its first slot migrates to it.
@@ -89,6 +57,7 @@ impl Fleet {
         let mut fleet = Self {
             masters: Vec::new(),
             set_up: probe.set_up().clone(),
+            announced: Vec::new(),
             ids: BTreeSet::new(),
         };
         if !fleet.is_cluster() {
@@ -98,11 +67,14 @@ impl Fleet {
         let mut listed = nodes(&mut first).await?;
         listed.retain(Listed::may_have_keys);
         for node in listed {
-            match probe.at(&node.address).await {
-                Ok(master) => fleet.masters.push(master),
+            match reach(probe, &node.addresses).await {
+                Ok(master) => {
+                    fleet.masters.push(master);
+                    fleet.announced.push(node.addresses);
+                }
                 // The rest of the cluster does not depend on a master without slots.
                 Err(_) if node.slots == 0 => {}
-                Err(error) => return Err(error.into()),
+                Err(failure) => return Err(failure),
             }
             fleet.ids.insert(node.id);
         }
@@ -174,10 +146,25 @@ impl Fleet {
         let ["MOVED" | "ASK", _, address] = words[..] else {
             return None;
         };
-        self.masters
-            .iter()
-            .position(|master| master.address() == address)
+        let (host, port) = address.rsplit_once(':')?;
+        let to: Address = (host.to_owned(), port.parse().ok()?);
+        self.announced.iter().position(|own| own.contains(&to))
     }
+}
+
+/// Connects to the node that announces these addresses: first at one that `--map` translates.
+async fn reach(probe: &Probe, announced: &[Address]) -> Result<ProbedNode, Failure> {
+    let mut addresses: Vec<_> = announced.iter().collect();
+    addresses.sort_by_key(|address| probe.mapped(address) == **address);
+    let mut failed = Failure::silent(exit::UNAVAILABLE);
+    for address in addresses {
+        match probe.at(address).await {
+            Ok(node) => return Ok(node),
+            Err(error) => failed = error.into(),
+        }
+    }
+    failed.message += " (the cluster announces this node: if this machine reaches it at another address, as through a tunnel, give --map FROM=TO)";
+    Err(failed)
 }
 
 /// The nodes of a cluster as one node lists them.
@@ -200,18 +187,24 @@ fn listed(line: &str, asked: &str) -> Option<Listed> {
     let [id, address, flags, master, _, _, _, state, slots @ ..] = &words[..] else {
         return None;
     };
-    let (host, port) = address
-        .split([',', '@'])
-        .next()
-        .and_then(|address| address.rsplit_once(':'))?;
+    let mut parts = address.split(',');
+    let (host, port) = parts.next()?.split('@').next()?.rsplit_once(':')?;
     let host = if host.is_empty() { asked } else { host };
+    let name = parts
+        .next()
+        .filter(|name| !name.is_empty() && !name.contains('='));
+    let port = port.parse().ok()?;
     let count = |word: &&str| {
         let (first, last) = word.split_once('-').unwrap_or((word, word));
         Some(last.parse::<u32>().ok()? - first.parse::<u32>().ok()? + 1)
     };
     Some(Listed {
         id: (*id).to_owned(),
-        address: (host.to_owned(), port.parse().ok()?),
+        addresses: [Some(host), name]
+            .into_iter()
+            .flatten()
+            .map(|host| (host.to_owned(), port))
+            .collect(),
         flags: flags.split(',').map(str::to_owned).collect(),
         follows: (*master != "-").then(|| (*master).to_owned()),
         is_connected: *state == "connected",
@@ -317,14 +310,15 @@ mod tests {
     fn nodes_are_read() {
         let master = "07c3 127.0.0.1:30004@31004,host1 myself,master - 0 1426238317239 4 connected 0-5460 7 [8->-e7d1]";
         let node = listed(master, "asked").unwrap();
-        assert_eq!(node.address, ("127.0.0.1".to_owned(), 30004));
+        let at = |host: &str| (host.to_owned(), 30004);
+        assert_eq!(node.addresses, [at("127.0.0.1"), at("host1")]);
         assert_eq!(
             (node.slots, node.is("master"), node.follows),
             (5462, true, None)
         );
         let replica = "67ed :30002@31002 slave,fail 07c3 0 1 2 disconnected";
         let node = listed(replica, "asked").unwrap();
-        assert_eq!(node.address.0, "asked");
+        assert_eq!(node.addresses, [("asked".to_owned(), 30002)]);
         assert_eq!(node.follows.as_deref(), Some("07c3"));
         assert!(!node.is_connected && node.is("fail"));
         assert!(listed("odd", "asked").is_none());

@@ -13,9 +13,10 @@ use crate::{
     cli::Kind,
     entry::{self, Entry, Holder},
     exit,
-    fleet::{Fleet, Servers},
+    fleet::Fleet,
     ls::{self, Named, shown_clients},
     out::{complain, say},
+    servers::Servers,
     table::Table,
 };
 

@@ -11,8 +11,9 @@ use crate::{
     Done, Failure,
     entry::{self, Entry, QUEUE, queued},
     exit,
-    fleet::{Fleet, Servers, bytes, error, good, list, text},
+    fleet::{Fleet, bytes, error, good, list, text},
     out::say,
+    servers::Servers,
     table::Table,
 };
 

@@ -1,5 +1,6 @@
 //! `rlock`: locks of Redisson's format from the command line.
 
+mod address_map;
 mod bench;
 mod cli;
 mod command;
@@ -11,6 +12,7 @@ mod locks;
 mod ls;
 mod out;
 mod run;
+mod servers;
 mod signals;
 mod table;
 mod terminal;
@@ -27,7 +29,7 @@ use redisson_lock::Error;
 use rustix::process::{Signal, getpid, kill_process};
 
 use cli::{Args, Verb};
-use fleet::Servers;
+use servers::Servers;
 
 /// The exit codes of `rlock` itself, from `sysexits.h` and the shells.
 mod exit {
@@ -41,6 +43,19 @@ mod exit {
     /// The code that a shell reports for a process that SIGPIPE ended.
     pub const BROKEN_PIPE: u8 = 141;
 }
+
+/// The options for the settings that errors of the library name.
+const OPTIONS: [(&str, &str); 6] = [
+    ("`address_map`", "--map"),
+    ("`ca_file`", "--cacert"),
+    ("`client_certificate` or `key_store`", "--cert and --key"),
+    ("`server_name`", "--sni"),
+    ("`tls_verification` to `Ca`", "--tls-verification to ca"),
+    (
+        "set `sentinelUsername` and `sentinelPassword` in the URL",
+        "set --sentinel-user and --sentinel-password-file",
+    ),
+];
 
 /// A failure: the exit code, and the message for standard error.
 struct Failure {
@@ -76,6 +91,11 @@ impl From<Error> for Failure {
             Error::WrongKind { .. } => format!("{error} (set it by --kind)"),
             _ => error.to_string(),
         };
+        // What to do, in the words of the command line.
+        let options = OPTIONS.iter();
+        let message = options.fold(message, |text, (setting, option)| {
+            text.replace(setting, option)
+        });
         Self { code, message }
     }
 }
@@ -186,8 +206,8 @@ async fn at_server(args: Args) -> Result<Done, Failure> {
             "no server is given: use --url or REDIS_URL, for example redis://127.0.0.1:6379",
         ));
     };
-    let (json, tls) = (args.json, args.tls);
-    let servers = Servers { url, tls };
+    let json = args.json;
+    let servers = Servers::new(url, args.options)?;
     match args.verb {
         Verb::Doctor { name, kinds, .. } => doctor::doctor(&servers, &name, &kinds, json).await,
         Verb::Watch { pattern, every } => watch::watch(&servers, &pattern, every, json).await,

@@ -11,7 +11,7 @@ use super::{
     conn::Conn,
     connection::ServerConfig,
     connector::Connector,
-    endpoint::Endpoint,
+    endpoint::{AddressMap, Endpoint},
     locator::{Locator, Question},
     target::Target,
 };
@@ -40,14 +40,23 @@ pub enum SetUp {
 }
 
 /// The servers that a URL names.
-#[derive(Debug)]
 pub struct Probe {
     server: ServerConfig,
     sentinels: Option<ServerConfig>,
     locator: Locator,
     set_up: SetUp,
     given: Vec<Address>,
+    map: Option<AddressMap>,
     endpoint_kind: EndpointKind,
+}
+
+impl std::fmt::Debug for Probe {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Probe")
+            .field("set_up", &self.set_up)
+            .field("given", &self.given)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Probe {
@@ -65,14 +74,23 @@ impl Probe {
             (None, Some(seeds)) => (SetUp::Cluster, None, seeds.clone()),
             (None, None) => (SetUp::Single, None, Vec::new()),
         };
-        let endpoint_kind = target.endpoint_kind();
+        let (endpoint_kind, map) = (target.endpoint_kind(), target.map.clone());
         Self {
             server,
             sentinels,
             locator: target.locator(),
             set_up,
             given,
+            map,
             endpoint_kind,
+        }
+    }
+
+    /// The address at which this client reaches the server that announces `address`.
+    pub fn mapped(&self, address: &Address) -> Address {
+        match &self.map {
+            Some(map) => map(&address.0, address.1),
+            None => address.clone(),
         }
     }
 
@@ -105,7 +123,7 @@ impl Probe {
         if self.set_up == SetUp::Cluster {
             let mut failed = Error::unavailable("the URL names no node");
             for address in &self.given {
-                match self.at(address).await {
+                match self.reach(address).await {
                     Ok(asked) => return Ok(asked),
                     Err(error) => failed = error,
                 }
@@ -118,16 +136,20 @@ impl Probe {
         open(connector).await
     }
 
-    /// Connects to the server at `address`, in any role.
+    /// Connects to the server that announces `address`, in any role.
     ///
     /// # Errors
     ///
     /// Those of [`LockClient::connect`](crate::LockClient::connect).
     pub async fn at(&self, address: &Address) -> Result<ProbedNode, Error> {
+        self.reach(&self.mapped(address)).await
+    }
+
+    async fn reach(&self, address: &Address) -> Result<ProbedNode, Error> {
         open(Connector::new(self.server.at(address.clone()), 1)).await
     }
 
-    /// Connects to the sentinel at `address`.
+    /// Connects to the sentinel at `address`, without translating it.
     ///
     /// # Errors
     ///

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use redisson_lock::{Config, Error, LockClient};
 
 use super::Findings;
-use crate::{Failure, fleet::Servers};
+use crate::{Failure, servers::Servers};
 
 /// The poll interval of the waiter. It is so long that a poll is not mistaken for a message.
 const POLL: Duration = Duration::from_secs(20);

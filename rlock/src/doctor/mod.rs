@@ -9,13 +9,7 @@ mod topology;
 use redisson_lock::probe::SetUp;
 use serde_json::json;
 
-use crate::{
-    Done, Failure,
-    cli::Kind,
-    fleet::{Fleet, Servers},
-    out::say,
-    table::Paint,
-};
+use crate::{Done, Failure, cli::Kind, fleet::Fleet, out::say, servers::Servers, table::Paint};
 
 /// The severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

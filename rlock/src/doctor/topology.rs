@@ -101,7 +101,7 @@ pub async fn sentinels(
             if let (Some(ip), Some(port)) = (other.get("ip"), other.get("port"))
                 && let Ok(port) = port.parse()
             {
-                known.insert((ip.clone(), port));
+                known.insert(probe.mapped(&(ip.clone(), port)));
             }
         }
     }
@@ -142,7 +142,7 @@ pub async fn cluster(
     let mut first = probe.master().await?;
     let listed = nodes(&mut first).await?;
     for node in &listed {
-        let shown = format!("{}:{}", node.address.0, node.address.1);
+        let shown = node.shown();
         if node.is("fail") || node.is("fail?") {
             findings.problem(
                 "cluster",

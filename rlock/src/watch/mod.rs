@@ -18,8 +18,9 @@ use crate::{
     Done, Failure,
     entry::Entry,
     exit,
-    fleet::{Fleet, Servers},
+    fleet::Fleet,
     out::{complain, say},
+    servers::Servers,
     signals::{self, Signals},
 };
 use changes::{Change, changes};

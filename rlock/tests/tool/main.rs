@@ -2,12 +2,14 @@
 
 mod doctor;
 mod force;
+mod logins;
 mod ls;
 mod pages;
 mod pty;
 mod run;
 mod terminal;
 mod tls;
+mod tunnels;
 mod watch;
 mod words;
 

@@ -7,7 +7,7 @@ use testbed::Server;
 use crate::{code, done_at, text};
 
 /// `ca.crt`, and a certificate with its key for `server` and for `client`, signed by it.
-fn make_certificates(dir: &Path) {
+pub fn make_certificates(dir: &Path) {
     let names = "subjectAltName=DNS:redis.internal\n";
     std::fs::write(dir.join("names"), names).unwrap();
     let key = "-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes";
@@ -52,8 +52,8 @@ async fn a_server_with_an_authority_of_its_own_that_wants_a_certificate() {
     let server = Server::start_with(&options).await;
     let url = format!("rediss://127.0.0.1:{port}");
     let (certificate, key) = (file("client.crt"), file("client.key"));
-    let trusted = ["--ca-file", &ca, "--server-name", "redis.internal"];
-    let shown = ["--cert-file", &certificate, "--key-file", &key];
+    let trusted = ["--cacert", &ca, "--sni", "redis.internal"];
+    let shown = ["--cert", &certificate, "--key", &key];
     let all = [&trusted[..], &shown].concat();
     for words in [
         &["run", "job", "--", "true"][..],
@@ -77,13 +77,22 @@ async fn a_server_with_an_authority_of_its_own_that_wants_a_certificate() {
         printed.contains("a release woke a waiter of another client"),
         "{printed}"
     );
-    for missing in [&trusted[..], &["--ca-file", &ca]] {
+    for missing in [&trusted[..], &["--cacert", &ca]] {
         let output = done_at(&url, &[missing, &["ls"]].concat()).await;
         // The server's word on its reason may be lost as it hangs up.
         let (code, told) = (code(&output), text(&output.stderr));
         assert!(matches!(code, Some(64 | 69)), "{told}");
         assert!(told.contains("certificate"), "{told}");
+        // The remedies are options of the tool.
+        assert!(!told.contains('`'), "{told}");
     }
+    for unnamed in [&["--tls-verification", "ca"][..], &["--insecure"]] {
+        let words = [&["--cacert", &ca][..], &shown, unnamed, &["ls"]].concat();
+        let output = done_at(&url, &words).await;
+        assert_eq!(code(&output), Some(0), "{}", text(&output.stderr));
+    }
+    let output = done_at(&url, &[&shown[..], &["--insecure", "ls"]].concat()).await;
+    assert_eq!(code(&output), Some(0), "{}", text(&output.stderr));
     for wrong in [&shown[..], &[&trusted[..], &shown[..2]].concat()] {
         let output = done_at(&url, &[wrong, &["ls"]].concat()).await;
         assert_eq!(code(&output), Some(64), "{}", text(&output.stderr));
@@ -92,7 +101,7 @@ async fn a_server_with_an_authority_of_its_own_that_wants_a_certificate() {
 }
 
 /// A port that was free a moment ago.
-fn free_port() -> String {
+pub fn free_port() -> String {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     listener.local_addr().unwrap().port().to_string()
 }
