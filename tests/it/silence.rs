@@ -9,7 +9,7 @@ use std::{
 };
 
 use redisson_lock::{LockClient, LockClientBuilder, Released};
-use testbed::{Clustered, Proxy, Server, Watched, eventually, unique_name};
+use testbed::{Clustered, Proxy, Replicated, Server, Watched, eventually, unique_name};
 use tokio::{task::JoinSet, time::sleep};
 
 use crate::hazards::stage::{GENEROUS, all_done};
@@ -20,11 +20,11 @@ const CLIENTS: u32 = 24;
 const APART: Duration = Duration::from_millis(43);
 const ROUND_TRIPS: [Duration; 2] = [Duration::from_micros(200), Duration::from_millis(60)];
 
-/// A firewall before each of some servers.
+/// A firewall before each of some servers, by the server's port.
 struct Firewalls(HashMap<u16, Proxy>);
 
 impl Firewalls {
-    async fn before(servers: &[Server]) -> Self {
+    async fn before(servers: impl IntoIterator<Item = &Server>) -> Self {
         let mut firewalls = HashMap::new();
         for server in servers {
             firewalls.insert(server.port(), Proxy::start(server.port()).await);
@@ -32,11 +32,22 @@ impl Firewalls {
         Self(firewalls)
     }
 
-    fn builder(&self, url: String) -> LockClientBuilder {
+    /// A client that reaches all servers through their firewalls.
+    fn builder(&self, scheme: &str, path: &str, servers: &[Server]) -> LockClientBuilder {
         let outside = self.0.iter().map(|(port, proxy)| (*port, proxy.port()));
         let outside: HashMap<u16, u16> = outside.collect();
-        let builder = LockClient::builder().url(url);
-        builder.address_map(move |host, port| (host.into(), *outside.get(&port).unwrap_or(&port)))
+        let hosts = servers.iter().map(|server| outside[&server.port()]);
+        let mut hosts = hosts.map(|port| format!("127.0.0.1:{port}"));
+        let first = hosts.next().expect("there is a server");
+        let nodes: String = hosts.map(|host| format!("&node={host}")).collect();
+        let nodes = nodes.replacen('&', "?", 1);
+        let builder = LockClient::builder().url(format!("{scheme}://{first}{path}{nodes}"));
+        match scheme {
+            "redis" | "redis-replicated" => builder,
+            _ => builder.address_map(move |host, port| {
+                (host.into(), outside.get(&port).copied().unwrap_or(port))
+            }),
+        }
     }
 
     fn be_away(&self, round_trip: Duration) {
@@ -104,26 +115,45 @@ async fn first_calls_succeed(
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn first_call_on_a_dropped_connection_succeeds() {
     let server = Server::start().await;
-    let firewalls = Firewalls::before(std::slice::from_ref(&server)).await;
-    let url = firewalls.0[&server.port()].url();
-    first_calls_succeed("one server", &firewalls, || LockClient::builder().url(&url)).await;
+    let firewalls = Firewalls::before([&server]).await;
+    let builder = || firewalls.builder("redis", "", std::slice::from_ref(&server));
+    first_calls_succeed("one server", &firewalls, builder).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn first_call_on_a_dropped_connection_succeeds_on_a_cluster() {
-    let cluster = Clustered::masters(3).await;
-    let firewalls = Firewalls::before(&cluster.servers).await;
-    let builder = || firewalls.builder(cluster.url());
-    first_calls_succeed("a cluster", &firewalls, builder).await;
+    on_a_cluster("a cluster", Clustered::masters(3).await).await;
+    let with_replicas = Clustered::start_with(2, true, &[]).await;
+    on_a_cluster("a cluster, one replica", with_replicas).await;
 }
 
-/// The calls wait for an acknowledgement of the replica, on a connection that `WAIT` may delay for a second.
+async fn on_a_cluster(set_up: &str, cluster: Clustered) {
+    let database = cluster.servers[0].database();
+    let path = database.map_or(String::new(), |number| format!("/{number}"));
+    let firewalls = Firewalls::before(&cluster.servers).await;
+    let builder = || firewalls.builder("redis-cluster", &path, &cluster.servers);
+    first_calls_succeed(set_up, &firewalls, builder).await;
+}
+
+/// The calls wait for an acknowledgement of the replica, on a connection that `WAIT` may delay for a second. The sentinel's
+/// connections are dropped too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn first_call_on_a_dropped_connection_succeeds_behind_sentinels() {
     let watched = Watched::start_some(1, 1).await;
-    let firewalls = Firewalls::before(&watched.replicated.servers).await;
-    let builder = || firewalls.builder(watched.url());
+    let servers = watched.replicated.servers.iter().chain(&watched.sentinels);
+    let firewalls = Firewalls::before(servers).await;
+    let path = format!("/{}", Watched::SERVICE);
+    let builder = || firewalls.builder("redis-sentinel", &path, &watched.sentinels);
     first_calls_succeed("sentinels, one replica", &firewalls, builder).await;
+}
+
+/// The same connections tell which server is the master.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn first_call_on_a_dropped_connection_succeeds_on_a_replicated_set_up() {
+    let replicated = Replicated::start(1).await;
+    let firewalls = Firewalls::before(&replicated.servers).await;
+    let builder = || firewalls.builder("redis-replicated", "", &replicated.servers);
+    first_calls_succeed("replicated, one replica", &firewalls, builder).await;
 }
 
 /// The ids of the clients' connections.
