@@ -8,12 +8,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use redisson_lock::{LockClient, LockClientBuilder, Released};
+use redisson_lock::{Config, LockClient, LockClientBuilder, Released};
 use testbed::{Clustered, Proxy, Replicated, Server, Watched, eventually, unique_name};
 use tokio::{task::JoinSet, time::sleep};
 
-use crate::hazards::stage::{GENEROUS, all_done};
+use crate::hazards::stage::{GENEROUS, all_done, connect, watched};
 
+/// Of the watchdog: longer than a test.
+const LEASE: Duration = Duration::from_secs(300);
 /// A half of these clients acquires a lock by its first call, the other half releases one.
 const CLIENTS: u32 = 24;
 /// The pause between the calls of two clients: all together span more than two checks of a connection.
@@ -64,52 +66,70 @@ impl Firewalls {
     }
 }
 
-/// The firewalls forget all connections. Then the first call of each client succeeds, within its default limit of 3 s.
+/// The firewalls forget all connections. Then the first call of each client succeeds, within the default limit of a call. On a
+/// busy machine timers are late, so one of three rounds suffices; tests/sim/connections/silent_connections.rs has no such machine.
 async fn first_calls_succeed(
     set_up: &str,
     firewalls: &Firewalls,
     builder: impl Fn() -> LockClientBuilder,
 ) {
     for round_trip in ROUND_TRIPS {
-        firewalls.be_away(Duration::ZERO);
-        let mut first_calls = JoinSet::new();
-        let mut ready = Vec::new();
-        for number in 0..CLIENTS {
-            let client = builder().build().await.unwrap();
-            let lock = client.reentrant_lock(unique_name("silence"));
-            let guard = lock.try_lock().await.unwrap().expect("the lock is free");
-            let held = match number % 2 {
-                0 => Some(guard),
-                _ => {
-                    assert_eq!(guard.unlock().await, Ok(Released::Fully));
-                    None
-                }
-            };
-            ready.push((lock, held));
+        let mut is_in_time = false;
+        for _ in 0..3 {
+            let mut times = first_calls(firewalls, &builder, round_trip).await;
+            times.sort();
+            let (median, longest) = (times[times.len() / 2], times[times.len() - 1]);
+            println!(
+                "{set_up}, a round trip of {round_trip:?}: median {median:?}, longest {longest:?}"
+            );
+            is_in_time = longest < Config::default().command_wait;
+            if is_in_time {
+                break;
+            }
         }
-        firewalls.be_away(round_trip);
-        firewalls.forget_all();
-        for (number, (lock, held)) in (0..CLIENTS).zip(ready) {
-            first_calls.spawn(async move {
-                sleep(APART * number).await;
-                let called = Instant::now();
-                match held {
-                    Some(guard) => assert_eq!(guard.unlock().await, Ok(Released::Fully)),
-                    None => {
-                        let tried = lock.try_lock().await.unwrap();
-                        drop(tried.expect("the lock is free"));
-                    }
-                }
-                called.elapsed()
-            });
-        }
-        let mut times = all_done(first_calls).await;
-        times.sort();
-        let (median, longest) = (times[times.len() / 2], times[times.len() - 1]);
-        println!(
-            "{set_up}, a round trip of {round_trip:?}: median {median:?}, longest {longest:?}"
-        );
+        assert!(is_in_time, "{set_up}, a round trip of {round_trip:?}");
     }
+}
+
+/// The times of the first calls.
+async fn first_calls(
+    firewalls: &Firewalls,
+    builder: impl Fn() -> LockClientBuilder,
+    round_trip: Duration,
+) -> Vec<Duration> {
+    firewalls.be_away(Duration::ZERO);
+    let mut first_calls = JoinSet::new();
+    let mut ready = Vec::new();
+    for number in 0..CLIENTS {
+        let client = builder().config(watched(LEASE)).build().await.unwrap();
+        let lock = client.reentrant_lock(unique_name("silence"));
+        let guard = lock.try_lock().await.unwrap().expect("the lock is free");
+        let held = match number % 2 {
+            0 => Some(guard),
+            _ => {
+                assert_eq!(guard.unlock().await, Ok(Released::Fully));
+                None
+            }
+        };
+        ready.push((lock, held));
+    }
+    firewalls.be_away(round_trip);
+    firewalls.forget_all();
+    for (number, (lock, held)) in (0..CLIENTS).zip(ready) {
+        first_calls.spawn(async move {
+            sleep(APART * number).await;
+            let called = Instant::now();
+            match held {
+                Some(guard) => assert_eq!(guard.unlock().await, Ok(Released::Fully)),
+                None => {
+                    let tried = lock.try_lock().await.unwrap();
+                    drop(tried.expect("the lock is free"));
+                }
+            }
+            called.elapsed()
+        });
+    }
+    all_done(first_calls).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -166,7 +186,7 @@ async fn connections(server: &Server) -> BTreeSet<String> {
 
 /// A client uses a lock all the time while the server is slow.
 async fn slow_server_costs_no_connection(what: &str, server: &Server, slow: impl Future) {
-    let client = LockClient::connect(&server.url()).await.unwrap();
+    let client = connect(&server.url(), watched(LEASE)).await;
     let lock = client.reentrant_lock(unique_name("slow"));
     let visit = async || {
         let visited = Instant::now();
@@ -193,14 +213,28 @@ async fn slow_server_costs_no_connection(what: &str, server: &Server, slow: impl
     eventually(what, GENEROUS, async || connections(server).await == before).await;
 }
 
+/// Runs a script until the server lets it be killed. A script that measures its time would not end: the time stands still in it.
+async fn run_endless_script(server: &Server) {
+    let (mut running, mut killing) = (server.admin().await, server.admin().await);
+    let mut endless = redis::cmd("EVAL");
+    let endless = endless.arg("while true do end").arg(0);
+    let mut kill = redis::cmd("SCRIPT");
+    let kill = kill.arg("KILL");
+    let killed = eventually("the script is killed", GENEROUS, async || {
+        kill.query_async::<()>(&mut killing).await.is_ok()
+    });
+    let (ended, ()) = tokio::join!(endless.query_async::<()>(&mut running), killed);
+    assert!(ended.is_err(), "an endless script has ended");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn slow_server_keeps_its_connections() {
-    let server = Server::start_with(&["--enable-debug-command", "yes"]).await;
-    let script = "local function now() local t = redis.call('TIME') return t[1] * 1000 + t[2] / 1000 end \
-                  local began = now() while now() - began < 1500 do end";
+    let busy = ["--busy-reply-threshold", "1500"];
+    let options = [&busy[..], &["--enable-debug-command", "yes"]].concat();
+    let server = Server::start_with(&options).await;
+    slow_server_costs_no_connection("a script", &server, run_endless_script(&server)).await;
     for words in [
-        &["EVAL", script, "0"][..],
-        &["DEBUG", "SLEEP", "2"],
+        &["DEBUG", "SLEEP", "2"][..],
         &["CLIENT", "PAUSE", "1500", "WRITE"],
         &["CLIENT", "PAUSE", "1500", "ALL"],
     ] {
