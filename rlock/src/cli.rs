@@ -1,8 +1,10 @@
 //! The command line: verbs, options and exit codes.
 
-use std::{ffi::OsString, path::PathBuf, time::Duration};
+use std::{env, ffi::OsString, path::PathBuf, time::Duration};
 
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::{
+    Arg, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum, parser::ValueSource,
+};
 use clap_complete::Shell;
 
 use crate::address_map::Rule;
@@ -46,6 +48,64 @@ pub struct Args {
     pub verb: Verb,
 }
 
+/// The options that concern sentinels alone, by their ids.
+const OF_SENTINELS: [&str; 4] = [
+    "sentinel_user",
+    "sentinel_password_file",
+    "sentinel_sni",
+    "sentinel_tls_verification",
+];
+
+impl Args {
+    /// Reads the command line and the variables. Ignores an empty variable: compose files set variables that have no value. Ignores
+    /// variables for sentinels and nodes of a cluster if the URL names none: an environment may have them for further servers.
+    pub fn read() -> Result<Self, clap::Error> {
+        let is_empty = |arg: &Arg| {
+            let value = arg.get_env().and_then(env::var_os);
+            value.is_some_and(|value| value.is_empty())
+        };
+        let command = Self::command().mut_args(|arg| match is_empty(&arg) {
+            true => arg.env(None::<&str>),
+            false => arg,
+        });
+        let mut matches = command.try_get_matches()?;
+        let args = Self::from_arg_matches(&matches)?;
+        let url = args.server().unwrap_or_default();
+        let of_sentinels = OF_SENTINELS.into_iter().filter(|_| !names_sentinels(url));
+        let map = (!announces(url)).then_some("map");
+        for id in of_sentinels.chain(map) {
+            if matches.value_source(id) == Some(ValueSource::EnvVariable) {
+                let _ = matches.try_clear_id(id);
+            }
+        }
+        Self::from_arg_matches(&matches)
+    }
+
+    /// The URL of the servers: the verb's own, or that of `--url`.
+    pub fn server(&self) -> Option<&str> {
+        let own = match &self.verb {
+            Verb::Doctor { server, .. } | Verb::Bench { server, .. } => server.as_deref(),
+            _ => None,
+        };
+        own.or(self.url.as_deref())
+    }
+}
+
+/// Whether the URL names sentinels.
+pub fn names_sentinels(url: &str) -> bool {
+    is_of(url, "-sentinel")
+}
+
+/// Whether the URL names servers that announce the addresses of further ones.
+pub fn announces(url: &str) -> bool {
+    names_sentinels(url) || is_of(url, "-cluster")
+}
+
+fn is_of(url: &str, set_up: &str) -> bool {
+    let scheme = url.split("://").next().unwrap_or_default();
+    scheme.to_lowercase().ends_with(set_up)
+}
+
 /// How to reach the servers.
 #[derive(Debug, clap::Args)]
 pub struct Options {
@@ -67,7 +127,7 @@ pub struct Options {
     pub tls: Tls,
 }
 
-/// The login, instead of the URL's. No option takes a password, which other users of the machine could read.
+/// The login, instead of the URL's. A password alone is for the user of the URL. No option takes a password, which other users of the machine could read.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Login")]
 pub struct Login {

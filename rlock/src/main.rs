@@ -24,7 +24,7 @@ use std::{
     time::Duration,
 };
 
-use clap::{CommandFactory, Parser, error::ErrorKind};
+use clap::{CommandFactory, error::ErrorKind};
 use redisson_lock::Error;
 use rustix::process::{Signal, getpid, kill_process};
 
@@ -45,7 +45,7 @@ mod exit {
 }
 
 /// The options for the settings that errors of the library name.
-const OPTIONS: [(&str, &str); 6] = [
+const OPTIONS: [(&str, &str); 8] = [
     ("`address_map`", "--map"),
     ("`ca_file`", "--cacert"),
     ("`client_certificate` or `key_store`", "--cert and --key"),
@@ -54,6 +54,14 @@ const OPTIONS: [(&str, &str); 6] = [
     (
         "set `sentinelUsername` and `sentinelPassword` in the URL",
         "set --sentinel-user and --sentinel-password-file",
+    ),
+    (
+        "user without a password: write",
+        "user without a password: give --password-file or set RLOCK_PASSWORD, or write",
+    ),
+    (
+        "without a sentinelPassword: set",
+        "without a sentinelPassword: give --sentinel-password-file or set RLOCK_SENTINEL_PASSWORD, or set",
     ),
 ];
 
@@ -106,7 +114,7 @@ fn main() -> ExitCode {
 
 /// Returns the exit code.
 fn play() -> u8 {
-    let args = match Args::try_parse() {
+    let args = match Args::read() {
         Ok(args) => args,
         Err(error) => {
             // Help is printed to standard output, which may be closed.
@@ -197,11 +205,7 @@ async fn at_server(args: Args) -> Result<Done, Failure> {
     if let Verb::Run(asked) = &args.verb {
         asked.check()?;
     }
-    let own = match &args.verb {
-        Verb::Doctor { server, .. } | Verb::Bench { server, .. } => server.clone(),
-        _ => None,
-    };
-    let Some(url) = own.or(args.url) else {
+    let Some(url) = args.server().map(str::to_owned) else {
         return Err(Failure::usage(
             "no server is given: use --url or REDIS_URL, for example redis://127.0.0.1:6379",
         ));

@@ -140,13 +140,126 @@ async fn logins_that_cannot_be_are_refused_and_say_what_to_do() {
             "{words:?}: {told}"
         );
     }
-    let mut command = rlock(&server, &["ls"]);
-    let output = command
-        .env("RLOCK_SENTINEL_PASSWORD", SECRET)
-        .output()
-        .await
-        .unwrap();
+    let good = file("good");
+    std::fs::write(&good, SECRET).unwrap();
+    let words = ["--sentinel-password-file", &good, "ls"];
+    let output = rlock(&server, &words).output().await.unwrap();
     assert_code(&output, 64, &["without sentinels"]);
+    let alone = format!("redis://app@127.0.0.1:{}", server.port());
+    let output = rlock_at(&alone, &["ls"]).output().await.unwrap();
+    assert_code(&output, 64, &["RLOCK_PASSWORD"]);
+    let alone = "redis-sentinel://127.0.0.1:1/s?sentinelUsername=watcher";
+    let output = rlock_at(alone, &["ls"]).output().await.unwrap();
+    assert_code(&output, 64, &["RLOCK_SENTINEL_PASSWORD"]);
+}
+
+/// A URL in a configuration names the user, and a secret store has the password.
+#[tokio::test]
+async fn password_without_a_user_is_for_the_user_of_the_url() {
+    let server = server().await;
+    let own = "p@ss/w%rd #?:\u{e9}";
+    let rule = format!(">{own}");
+    let user = ["ACL", "SETUSER", "app", "resetpass", &rule];
+    server.command::<()>(&user).await;
+    let file = server.dir().join("own");
+    std::fs::write(&file, own).unwrap();
+    for (login, user, password) in [
+        ("app@", None, own),
+        ("app:@", None, own),
+        ("app:old@", None, own),
+        ("a%70p:o%6Cd@", None, own),
+        ("", Some("app"), own),
+        ("nouser@", Some("app"), own),
+        ("app@", Some("default"), SECRET),
+        (":old@", None, SECRET),
+    ] {
+        let url = format!("redis://{login}127.0.0.1:{}/0", server.port());
+        let mut command = rlock_at(&url, &["ls"]);
+        command.env("RLOCK_PASSWORD", password);
+        if let Some(user) = user {
+            command.env("RLOCK_USER", user);
+        }
+        let output = command.output().await.unwrap();
+        let told = text(&output.stderr);
+        assert_eq!(code(&output), Some(0), "{login} {user:?}: {told}");
+    }
+    let url = format!("redis://app@127.0.0.1:{}", server.port());
+    let words = ["--password-file", file.to_str().unwrap(), "ls"];
+    assert_code(&rlock_at(&url, &words).output().await.unwrap(), 0, &[]);
+}
+
+/// Every variable of an option.
+const VARIABLES: [&str; 14] = [
+    "RLOCK_MAP",
+    "RLOCK_USER",
+    "RLOCK_PASSWORD",
+    "RLOCK_PASSWORD_FILE",
+    "RLOCK_SENTINEL_USER",
+    "RLOCK_SENTINEL_PASSWORD",
+    "RLOCK_SENTINEL_PASSWORD_FILE",
+    "RLOCK_CACERT",
+    "RLOCK_CERT",
+    "RLOCK_KEY",
+    "RLOCK_SNI",
+    "RLOCK_SENTINEL_SNI",
+    "RLOCK_TLS_VERIFICATION",
+    "RLOCK_SENTINEL_TLS_VERIFICATION",
+];
+
+/// A compose file sets `RLOCK_PASSWORD: ${PASSWORD}` to an empty text where there is no password.
+#[tokio::test]
+async fn empty_variable_counts_as_not_set() {
+    let server = server().await;
+    let url = format!("redis://app:{SECRET}@127.0.0.1:{}", server.port());
+    for variable in VARIABLES {
+        let mut command = rlock_at(&url, &["ls"]);
+        let output = command.env(variable, "").output().await.unwrap();
+        let told = text(&output.stderr);
+        assert_eq!(code(&output), Some(0), "{variable}: {told}");
+    }
+    let output = rlock_at("", &["ls"]).output().await.unwrap();
+    assert_code(&output, 64, &["no server is given"]);
+    let mut command = rlock_at(&url, &["--user", "app", "ls"]);
+    let output = command.env("RLOCK_PASSWORD", "").output().await.unwrap();
+    assert_code(&output, 64, &["RLOCK_PASSWORD"]);
+}
+
+/// An environment has one set of variables for several servers.
+#[tokio::test]
+async fn variables_for_sentinels_and_clusters_do_not_concern_one_server() {
+    let server = server().await;
+    let one = format!("redis://app:{SECRET}@127.0.0.1:{}", server.port());
+    let replicated = one.replace("redis:", "redis-replicated:");
+    for (variable, value) in [
+        ("RLOCK_MAP", "10.0.0.1=127.0.0.1"),
+        ("RLOCK_SENTINEL_USER", "watcher"),
+        ("RLOCK_SENTINEL_PASSWORD", "w4tch"),
+        ("RLOCK_SENTINEL_PASSWORD_FILE", "/run/missing"),
+        ("RLOCK_SENTINEL_SNI", "watcher.internal"),
+        ("RLOCK_SENTINEL_TLS_VERIFICATION", "none"),
+    ] {
+        for words in [&["--url", &one, "ls"][..], &["--url", &replicated, "ls"]] {
+            let mut command = rlock_at("redis-cluster://127.0.0.1:1", words);
+            let output = command.env(variable, value).output().await.unwrap();
+            let told = text(&output.stderr);
+            assert_eq!(code(&output), Some(0), "{variable}, {words:?}: {told}");
+        }
+        // The verb's own server precedes the variable's.
+        let mut command = rlock_at("redis-sentinel://127.0.0.1:1/s", &["doctor", &one]);
+        let output = command.env(variable, value).output().await.unwrap();
+        let (told, printed) = (text(&output.stderr), text(&output.stdout));
+        assert!(printed.contains("woke a waiter"), "{variable}: {told}");
+    }
+    for words in [
+        &["--map", "10.0.0.1=127.0.0.1", "ls"][..],
+        &["ls", "--sentinel-sni", "watcher.internal"],
+    ] {
+        // An option is a mistake that the user can see.
+        let mut command = rlock_at(&one, words);
+        command.env("RLOCK_MAP", "10.0.0.2=127.0.0.1");
+        let output = command.output().await.unwrap();
+        assert_code(&output, 64, &["sentinels"]);
+    }
 }
 
 /// Sentinels have users of their own, and announce an address that `--map` translates.
@@ -163,6 +276,17 @@ async fn sentinels_have_a_login_of_their_own() {
     let tunnel = testbed::Proxy::start(watched.replicated.servers[0].port()).await;
     let master = watched.replicated.servers[0].port();
     let through = |port: u16| format!("127.0.0.1:{master}=127.0.0.1:{port}");
+    let watcher = [
+        "ACL", "SETUSER", "watcher", "on", ">eyes", "~*", "&*", "+@all",
+    ];
+    watched.sentinels[0].command::<()>(&watcher).await;
+    for own in ["", "&sentinelPassword=old"] {
+        let url = format!("{url}?sentinelUsername=w%61tcher{own}");
+        let mut command = rlock_at(&url, &["run", "job", "--", "true"]);
+        command.env("RLOCK_PASSWORD", SECRET);
+        command.env("RLOCK_SENTINEL_PASSWORD", "eyes");
+        assert_code(&command.output().await.unwrap(), 0, &[]);
+    }
     for (of_sentinels, port, expected) in [
         ("w4tch", tunnel.port(), 0),
         ("w4tch", 1, 69),
