@@ -18,6 +18,7 @@ use crate::{
     cli::DIE,
     exit,
     leash::{Leash, this_program},
+    servers::PASSWORDS,
     signals::{self, Heard, Signals},
     terminal::{Terminal, has_job_control},
 };
@@ -66,6 +67,10 @@ impl Command {
             // A token of an outer `rlock` belongs to another lock.
             None => process.env_remove("RLOCK_TOKEN"),
         };
+        // The command needs no login at the servers of the lock, and may show its environment.
+        for variable in PASSWORDS {
+            process.env_remove(variable);
+        }
         match process.spawn() {
             Ok(child) => Ok(Self {
                 pid: child.id().and_then(|id| Pid::from_raw(id as i32)),

@@ -262,6 +262,23 @@ async fn variables_for_sentinels_and_clusters_do_not_concern_one_server() {
     }
 }
 
+/// The command of `run` may print its environment, or send it to a collector of crashes.
+#[tokio::test]
+async fn command_does_not_receive_the_passwords() {
+    let server = server().await;
+    let mut command = rlock(&server, &["run", "job", "--", "env"]);
+    command
+        .env("RLOCK_USER", "app")
+        .env("RLOCK_PASSWORD", SECRET)
+        .env("RLOCK_SENTINEL_PASSWORD", SECRET);
+    let output = command.output().await.unwrap();
+    assert_code(&output, 0, &[]);
+    let environment = text(&output.stdout);
+    assert!(environment.contains("RLOCK_USER=app"), "{environment}");
+    assert!(!environment.contains("PASSWORD="), "{environment}");
+    assert!(!environment.contains(SECRET), "{environment}");
+}
+
 /// Sentinels have users of their own, and announce an address that `--map` translates.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sentinels_have_a_login_of_their_own() {
