@@ -9,6 +9,10 @@ use crate::{Failure, exit};
 /// Commands that are sent in one batch.
 pub type Commands = Vec<(&'static str, Vec<Vec<u8>>)>;
 
+/// The slots of a cluster.
+const SLOTS: u32 = 16_384;
+/// The most nodes that are read from one report. Redis itself is designed for 1,000.
+const MOST_LISTED: usize = 2_000;
 /// The redirections to follow: to the owner of a slot, and to the node to which the slot migrates.
 const MOST_REDIRECTIONS: u32 = 2;
 
@@ -179,6 +183,7 @@ pub async fn nodes(asked: &mut ProbedNode) -> Result<Vec<Listed>, Failure> {
     Ok(text
         .lines()
         .filter_map(|line| listed(line, &host))
+        .take(MOST_LISTED)
         .collect())
 }
 
@@ -194,11 +199,10 @@ fn listed(line: &str, asked: &str) -> Option<Listed> {
         .next()
         .filter(|name| !name.is_empty() && !name.contains('='));
     let port = port.parse().ok()?;
-    let count = |word: &&str| {
-        let (first, last) = word.split_once('-').unwrap_or((word, word));
-        Some(last.parse::<u32>().ok()? - first.parse::<u32>().ok()? + 1)
-    };
-    Some(Listed {
+    let slots = slots.iter().filter_map(|word| slots_of(word));
+    // Each range has a slot at least, so a longer list claims too many slots too.
+    let slots: u32 = slots.take(SLOTS as usize + 1).sum();
+    let node = Listed {
         id: (*id).to_owned(),
         addresses: [Some(host), name]
             .into_iter()
@@ -208,12 +212,16 @@ fn listed(line: &str, asked: &str) -> Option<Listed> {
         flags: flags.split(',').map(str::to_owned).collect(),
         follows: (*master != "-").then(|| (*master).to_owned()),
         is_connected: *state == "connected",
-        slots: slots
-            .iter()
-            .filter(|word| !word.starts_with('['))
-            .filter_map(count)
-            .sum(),
-    })
+        slots,
+    };
+    (slots <= SLOTS).then_some(node)
+}
+
+/// The number of slots in `7` or `0-5460`. A moving slot, in brackets, still belongs to the node that it leaves.
+fn slots_of(word: &str) -> Option<u32> {
+    let (first, last) = word.split_once('-').unwrap_or((word, word));
+    let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
+    (first <= last && last < SLOTS).then(|| last - first + 1)
 }
 
 /// Returns the answer, or a failure if the server refused the command.
@@ -322,5 +330,28 @@ mod tests {
         assert_eq!(node.follows.as_deref(), Some("07c3"));
         assert!(!node.is_connected && node.is("fail"));
         assert!(listed("odd", "asked").is_none());
+    }
+
+    #[test]
+    fn slots_that_cannot_be_are_not_counted() {
+        let count = |slots: &str| {
+            let line = format!("07c3 h:1@1 master - 0 0 1 connected {slots}");
+            listed(&line, "asked").map(|node| node.slots)
+        };
+        assert_eq!(count("0-16383"), Some(16_384));
+        for odd in [
+            "5-1",
+            "0-16384",
+            "0-4294967295",
+            "4294967295-4294967295",
+            "-1",
+            "1-",
+            "a-b",
+        ] {
+            assert_eq!(count(&format!("{odd} 7")), Some(1), "{odd}");
+        }
+        for too_many in ["0-16383 7", &"0-16383 ".repeat(1 << 18)] {
+            assert_eq!(count(too_many), None);
+        }
     }
 }
