@@ -184,7 +184,7 @@ mod tests {
             ("::1:2:3:4:5:6:7:8:9=b", "IPv6"),
             ("a=b=c", "not a host"),
         ] {
-            let refused = text.parse::<Rule>().unwrap_err();
+            let refused = text.parse::<Rule>().expect_err(text);
             assert!(refused.contains(says), "{text:?}: {refused}");
         }
     }

@@ -187,7 +187,7 @@ pub struct Tls {
         global = true
     )]
     pub sentinel_tls_verification: Option<Verification>,
-    /// The same as --tls-verification none, which it overrules.
+    /// The same as --tls-verification none. Overrules another --tls-verification and its variable.
     #[arg(long, global = true)]
     pub insecure: bool,
 }

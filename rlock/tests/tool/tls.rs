@@ -86,7 +86,11 @@ async fn a_server_with_an_authority_of_its_own_that_wants_a_certificate() {
         // The remedies are options of the tool.
         assert!(!told.contains('`'), "{told}");
     }
-    for unnamed in [&["--tls-verification", "ca"][..], &["--insecure"]] {
+    for unnamed in [
+        &["--tls-verification", "ca"][..],
+        &["--insecure"],
+        &["--tls-verification", "full", "--insecure"],
+    ] {
         let words = [&["--cacert", &ca][..], &shown, unnamed, &["ls"]].concat();
         let output = done_at(&url, &words).await;
         assert_eq!(code(&output), Some(0), "{}", text(&output.stderr));
