@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 
 use crate::{
     Failure,
-    fleet::{Commands, Fleet, bytes, good, list, number, pairs, text},
+    answers::{bytes, good, list, number, pairs, text},
+    fleet::{Commands, Fleet},
 };
 
 /// The largest number of fields to read from a hash. A lock has one field per holder.

@@ -9,9 +9,10 @@ use redisson_lock::probe::Probe;
 
 use crate::{
     Done, Failure,
+    answers::{bytes, error, good, list, text},
     entry::{self, Entry, QUEUE, queued},
     exit,
-    fleet::{Fleet, bytes, error, good, list, text},
+    fleet::Fleet,
     out::say,
     servers::Servers,
     table::Table,

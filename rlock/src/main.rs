@@ -1,6 +1,7 @@
 //! `rlock`: locks of Redisson's format from the command line.
 
 mod address_map;
+mod answers;
 mod bench;
 mod cli;
 mod command;
@@ -10,6 +11,7 @@ mod fleet;
 mod leash;
 mod locks;
 mod ls;
+mod nodes;
 mod out;
 mod run;
 mod servers;

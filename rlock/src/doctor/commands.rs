@@ -5,8 +5,8 @@ use redisson_lock::probe::{MAY_PUBLISH, Probe, SetUp, is_transient};
 use super::{Findings, Level};
 use crate::{
     Failure,
+    answers::{error, text},
     entry::prefixed,
-    fleet::{error, text},
 };
 
 /// What stands for the name of the lock, and for its channel.

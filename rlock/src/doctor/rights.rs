@@ -7,9 +7,9 @@ use redisson_lock::probe::{Probe, ProbedNode, SetUp};
 use super::{Findings, commands::RENAMED};
 use crate::{
     Failure,
+    answers::{error, list, number, text},
     cli::Kind,
     entry::prefixed,
-    fleet::{error, list, number, text},
 };
 
 const PAGE: &str = include_str!("../../../docs/operations.md");

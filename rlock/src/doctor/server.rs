@@ -13,7 +13,7 @@ use redisson_lock::{
 use super::Findings;
 use crate::{
     Failure,
-    fleet::{error, good, list, number, pairs, text},
+    answers::{error, good, list, number, pairs, text},
 };
 
 /// The largest difference between server clocks for the default lease: docs/operations.md, "Clocks".

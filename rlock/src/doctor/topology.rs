@@ -10,7 +10,9 @@ use redisson_lock::{
 use super::{Findings, server::setting};
 use crate::{
     Failure,
-    fleet::{Fleet, error, good, list, nodes, pairs, text},
+    answers::{error, good, list, pairs, text},
+    fleet::Fleet,
+    nodes::{Listed, nodes},
 };
 
 /// Compares the time until a failover begins with the rest of a lease at that time: docs/operations.md, "Timeouts".
@@ -156,7 +158,7 @@ pub async fn cluster(
                 "Check the network between the nodes: the port of the bus is the node's port plus 10000.",
             );
         }
-        let follows = |other: &&crate::fleet::Listed| other.follows.as_ref() == Some(&node.id);
+        let follows = |other: &&Listed| other.follows.as_ref() == Some(&node.id);
         if node.is("master") && node.slots > 0 && listed.iter().find(follows).is_none() {
             findings.warn(
                 "cluster",

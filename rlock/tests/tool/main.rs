@@ -2,6 +2,7 @@
 
 mod doctor;
 mod force;
+mod hosts;
 mod logins;
 mod ls;
 mod pages;
