@@ -4,6 +4,7 @@ mod addresses;
 mod connecting;
 mod frozen;
 mod health;
+mod killed_master;
 mod migration;
 mod preferred;
 mod upheaval;

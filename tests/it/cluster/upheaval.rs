@@ -16,7 +16,7 @@ use tokio::{task::JoinSet, time::timeout};
 
 use crate::hazards::stage::{GENEROUS, Room, all_done, connect, let_pass, watched};
 
-fn rounds() -> usize {
+pub(super) fn rounds() -> usize {
     let rounds = std::env::var("TOPOLOGY_ROUNDS");
     rounds.map_or(1, |rounds| {
         rounds.parse().expect("TOPOLOGY_ROUNDS is a number")
