@@ -13,7 +13,7 @@ use super::{
     connection::{Connection, Frame},
     frame,
 };
-use crate::{endpoint_kind::EndpointKind, error::Error};
+use crate::{endpoint_kind::EndpointKind, error::Error, server_text};
 
 /// How long a `PING` may stay unanswered before its connection counts as broken.
 pub(super) const PING_WAIT: Duration = Duration::from_secs(2);
@@ -40,6 +40,15 @@ pub(super) async fn command(
         .map(|word| Bytes::copy_from_slice(word.as_bytes()));
     let answer = connection.send(name, args.collect()).await;
     answer.map_err(|reason| reason.as_ref().to_owned())
+}
+
+/// The id of the node that made this list of nodes.
+fn own_id(nodes: &str) -> Option<&str> {
+    nodes.lines().find_map(|line| {
+        let mut words = line.split(' ');
+        let (id, flags) = (words.next()?, words.nth(1)?);
+        flags.split(',').any(|flag| flag == "myself").then_some(id)
+    })
 }
 
 /// The mode and role in an answer to `INFO`; empty if it has none. Valkey has another name for the mode.
@@ -69,6 +78,8 @@ pub(super) enum Pong {
 pub(super) struct Conn {
     pub(super) connection: Arc<dyn Connection>,
     pub(super) identity: ConnIdentity,
+    /// The id of the node of a cluster that must answer, if it was reached by a host that it does not prefer.
+    pub(super) node_id: Option<String>,
     /// Whether the server can report the number of subscriptions.
     pub(super) counts_subscriptions: bool,
     /// How long a `PING` may stay unanswered.
@@ -96,6 +107,26 @@ impl Conn {
             })),
             Ok(Err(reason)) => Err(Error::unavailable(reason)),
             Err(_) => Err(Error::unavailable("the server did not answer ROLE")),
+        }
+    }
+
+    /// Refuses another server than the wanted node of a cluster: a host that the nodes do not prefer may lead anywhere from here.
+    pub(super) async fn check_node(&mut self) -> Result<(), Error> {
+        let Some(id) = &self.node_id else {
+            return Ok(());
+        };
+        let asking = command(&*self.connection, "CLUSTER", &["NODES"]);
+        let answer = match timeout(PING_WAIT, self.router.run(asking)).await {
+            Ok(answer) => answer.map_err(Error::unavailable)?,
+            Err(_) => return Err(Error::unavailable("the node did not answer CLUSTER NODES")),
+        };
+        let nodes = frame::text(&answer).unwrap_or_default();
+        match own_id(&nodes) {
+            Some(own) if own == id => Ok(()),
+            _ => Err(Error::unavailable(format!(
+                "the node {} announces a host at which another server answers",
+                server_text::shown(id)
+            ))),
         }
     }
 
@@ -263,6 +294,16 @@ impl Router {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn reporter_of_a_list_of_nodes_is_known() {
+        let nodes =
+            "aaa :1@2 master - 0 0 1 connected\nbbb :3@4 myself,slave aaa 0 0 1 connected\n";
+        assert_eq!(own_id(nodes), Some("bbb"));
+        for odd in ["", "aaa", "aaa :1@2 master - 0", "ERR refused"] {
+            assert_eq!(own_id(odd), None, "{odd}");
+        }
+    }
 
     #[test]
     fn mode_has_one_name_of_redis_and_one_of_valkey() {

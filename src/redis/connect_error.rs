@@ -40,6 +40,24 @@ pub(crate) enum ConnectErrorKind {
     Other,
 }
 
+impl ConnectErrorKind {
+    /// Whether a change of the configuration alone helps.
+    pub(crate) fn is_lasting(self) -> bool {
+        use ConnectErrorKind::{Certificate, Config, Credentials, Database};
+        match self {
+            Credentials | Config | Database => true,
+            Certificate { is_lasting, .. } => is_lasting,
+            _ => false,
+        }
+    }
+
+    /// Whether the server itself has answered: it would say the same at another of its hosts.
+    pub(crate) fn is_of_the_server(self) -> bool {
+        use ConnectErrorKind::{Busy, Credentials, Database, Refused};
+        matches!(self, Busy | Credentials | Database | Refused)
+    }
+}
+
 impl ConnectError {
     /// A real connection would time out at once.
     pub(crate) fn paused_clock() -> Self {

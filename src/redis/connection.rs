@@ -161,6 +161,8 @@ pub(crate) struct Opened {
     pub(crate) handshake: Handshake,
     /// This client's end.
     pub(crate) own_end: OwnEnd,
+    /// The host by which the server was reached, if it has one.
+    pub(crate) host: Option<Address>,
 }
 
 /// The answer to a command, or why there is none.

@@ -184,17 +184,27 @@ impl Connector {
             reason = &mut moved => return Err(Error::unavailable(reason)),
             conn = connecting => conn?,
         };
+        conn.check_node().await.inspect_err(|_| {
+            attempts.places.leads_astray();
+        })?;
         if self.locator.is_asked()
             && let Err(error) = conn.check_master().await
         {
             if let Endpoint::Tcp(address) = &server.endpoint {
                 self.locator.leads_astray(address);
             }
+            attempts.places.leads_astray();
             return Err(error);
         }
         attempts.reached();
         conn.router.moved = Some(moved);
         Ok(conn)
+    }
+
+    /// Another server than the wanted one answers: the next connection tries the other addresses of its name first.
+    pub(super) fn leads_astray(&self) {
+        let attempts = self.server.servers.at(&self.endpoint());
+        attempts.places.leads_astray();
     }
 
     fn last(&self) -> MutexGuard<'_, Endpoint> {
@@ -300,7 +310,9 @@ impl Connector {
             greeting,
             handshake,
             own_end,
+            host,
         } = opened?;
+        let is_elsewhere = host.is_some_and(|host| Endpoint::Tcp(host) != server.endpoint);
         let mut router = Router::new(ended);
         let scope = self.scope.clone();
         let scope = scope.map(|scope| ConnScope::new(scope, Evidence::new(own_end, &greeting)));
@@ -323,6 +335,7 @@ impl Connector {
         let greeting = frame::map(&greeting);
         let said = |name: &str| greeting.get(name).cloned().unwrap_or_default();
         Ok(Conn {
+            node_id: attempts.places.node_id().filter(|_| is_elsewhere),
             identity,
             // In RESP2, a connection with subscriptions cannot send other commands.
             counts_subscriptions: handshake.version() == Version::Resp3

@@ -1,10 +1,10 @@
 //! Opens a socket to a server that may have several addresses.
 //!
-//! A name may have several addresses, and a node of a cluster may announce a second host. One of them may lead nowhere, which
-//! shows only at the end of the whole time for a connection. So attempts start a little apart, and the first socket that opens
-//! is used (RFC 8305, "happy eyeballs"). [`Places`](super::places::Places) has their order.
+//! A name may have several addresses, of which one leads nowhere. That shows only at the end of the whole time for a connection.
+//! So attempts start a little apart, and the first socket that opens is used (RFC 8305, "happy eyeballs"). [`Places`] has their
+//! order.
 
-use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
+use std::{fmt, net::SocketAddr, path::PathBuf, time::Duration};
 
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use tokio::{
@@ -13,11 +13,9 @@ use tokio::{
 };
 
 use super::{
-    attempts::Attempts,
     connect_error::{ConnectError, ConnectErrorKind},
-    connection::ServerConfig,
-    endpoint::{Address, Endpoint, OwnEnd, Socket},
-    places::Place,
+    endpoint::{Address, OwnEnd, Socket},
+    places::{Place, Places},
     resolver::Resolver,
     tls::Tls,
 };
@@ -40,103 +38,72 @@ pub(super) struct Dialed {
     pub(super) own_end: OwnEnd,
 }
 
-/// Where a server accepts sockets.
-enum Peer {
+/// Where a server may accept sockets.
+#[derive(Clone)]
+pub(super) enum Peer {
     Tcp(Place),
     Unix(PathBuf),
 }
 
-/// The peer of one attempt to connect. Its place counts as failed unless the server accepts a connection there.
-pub(super) struct Site {
-    peer: Peer,
-    attempts: Arc<Attempts>,
-    /// Whether there are other addresses to try.
-    pub(super) has_others: bool,
-    has_worked: bool,
-}
-
-impl Site {
-    /// The server has accepted a connection.
-    pub(super) fn worked(&mut self) {
-        self.has_worked = true;
-        if let Peer::Tcp(place) = &self.peer {
-            self.attempts.places.worked(place.clone());
-        }
-    }
-}
-
-impl Drop for Site {
-    fn drop(&mut self) {
-        if let Peer::Tcp(place) = &self.peer
-            && !self.has_worked
-        {
-            self.attempts.places.failed(place.clone());
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Peer::Tcp((_, at)) => write!(f, "{at}"),
+            Peer::Unix(path) => write!(f, "{}", path.display()),
         }
     }
 }
 
 impl Dialer {
-    /// Opens a socket where the server accepts one. The caller limits the time to `wait`.
-    pub(super) async fn dial(
+    /// The peers at a host, in the order in which to try them.
+    pub(super) async fn peers(
         &self,
-        server: &ServerConfig,
-        wait: Duration,
-    ) -> Result<(Dialed, Site), ConnectError> {
-        let attempts = server.servers.at(&server.endpoint);
-        let (dialed, peer, has_others) = match &server.endpoint {
-            Endpoint::Unix(path) => {
-                let peer = Peer::Unix(path.clone());
-                (self.dial_peer(&peer).await?, peer, false)
-            }
-            Endpoint::Tcp(named) => {
-                let hosts = attempts.places.hosts(named);
-                let pace = pace(wait, hosts.len());
-                let several = hosts.len() > 1;
-                let dialing = hosts.into_iter();
-                let dialing = dialing.map(|host| self.dial_host(host, &attempts, wait));
-                let (dialed, peer, is_one) = first_of(dialing, pace).await.map_err(together)?;
-                (dialed, peer, several || !is_one)
-            }
-        };
-        let site = Site {
-            peer,
-            attempts,
-            has_others,
-            has_worked: false,
-        };
-        Ok((dialed, site))
+        host: &Address,
+        places: &Places,
+    ) -> Result<Vec<Peer>, ConnectError> {
+        let mut found = self.resolve(host).await?;
+        places.sort(&mut found);
+        let peers = found.into_iter().map(|at| Peer::Tcp((host.clone(), at)));
+        Ok(peers.collect())
     }
 
-    /// Opens a further socket to the peer of an attempt.
-    pub(super) async fn dial_again(&self, site: &Site) -> Result<Dialed, ConnectError> {
-        self.dial_peer(&site.peer).await
-    }
-
-    /// Opens a socket at one of the addresses of a host. Returns whether it has one alone, too.
-    async fn dial_host(
+    /// Opens a socket to one of `peers`, and removes that one and those that failed. The caller limits the time to `wait`.
+    pub(super) async fn dial_one(
         &self,
-        host: Address,
-        attempts: &Attempts,
+        peers: &mut Vec<Peer>,
         wait: Duration,
-    ) -> Result<(Dialed, Peer, bool), ConnectError> {
-        let mut found = self.resolve(&host).await?;
-        attempts.places.sort(&mut found);
-        let is_one = found.len() == 1;
-        let pace = pace(wait, found.len());
-        let dialing = found.into_iter().map(|at| {
-            let peer = Peer::Tcp((host.clone(), at));
-            async move {
-                match self.dial_peer(&peer).await {
-                    Ok(dialed) => Ok((dialed, peer, is_one)),
-                    Err(error) if is_one => Err(error),
-                    Err(ConnectError { kind, details }) => Err(ConnectError {
-                        kind,
-                        details: format!("{at}: {details}"),
-                    }),
+    ) -> Result<(Dialed, Peer), ConnectError> {
+        let is_one = peers.len() == 1;
+        let pace = pace(wait, peers.len());
+        let mut tried = Vec::new();
+        let dialing = peers
+            .iter()
+            .cloned()
+            .enumerate()
+            .map(|(index, peer)| async move {
+                match self.dial(&peer).await {
+                    Ok(dialed) => Ok((dialed, peer, index)),
+                    Err(error) if is_one => Err((error, index)),
+                    Err(ConnectError { kind, details }) => {
+                        let details = format!("{peer}: {details}");
+                        Err((ConnectError { kind, details }, index))
+                    }
                 }
-            }
-        });
-        first_of(dialing, pace).await.map_err(together)
+            });
+        let dialed = first_of(dialing, pace).await;
+        let (dialed, errors) = match dialed {
+            Ok((success, errors)) => (Some(success), errors),
+            Err(errors) => (None, errors),
+        };
+        let (errors, failed): (Vec<_>, Vec<_>) = errors.into_iter().unzip();
+        tried.extend(failed);
+        tried.extend(dialed.as_ref().map(|(.., index)| *index));
+        let mut index = 0..;
+        peers.retain(|_| index.next().is_some_and(|index| !tried.contains(&index)));
+        match dialed {
+            Some((dialed, peer, _)) => Ok((dialed, peer)),
+            None => Err(together(errors)),
+        }
     }
 
     async fn resolve(&self, (host, port): &Address) -> Result<Vec<SocketAddr>, ConnectError> {
@@ -154,7 +121,8 @@ impl Dialer {
         }
     }
 
-    async fn dial_peer(&self, peer: &Peer) -> Result<Dialed, ConnectError> {
+    /// Opens a socket to a peer.
+    pub(super) async fn dial(&self, peer: &Peer) -> Result<Dialed, ConnectError> {
         let ((host, port), at) = match peer {
             Peer::Tcp(place) => place,
             Peer::Unix(path) => {
@@ -184,38 +152,40 @@ fn pace(wait: Duration, number: usize) -> Duration {
     PACE.min(wait / 2 / number.max(1))
 }
 
-/// The first success. The next attempt starts when one fails, or `pace` after the last start. Returns all errors if each fails.
-async fn first_of<T>(
-    attempts: impl Iterator<Item: Future<Output = Result<T, ConnectError>>>,
+/// The first success, and the errors before it. The next attempt starts when one fails, or `pace` after the last start. Returns all
+/// errors if each fails.
+async fn first_of<T, E>(
+    attempts: impl Iterator<Item: Future<Output = Result<T, E>>>,
     pace: Duration,
-) -> Result<T, Vec<ConnectError>> {
+) -> Result<(T, Vec<E>), Vec<E>> {
     let (mut running, mut errors) = (FuturesUnordered::new(), Vec::new());
     for attempt in attempts {
         running.push(attempt);
         match timeout(pace, running.next()).await {
-            Ok(Some(Ok(success))) => return Ok(success),
+            Ok(Some(Ok(success))) => return Ok((success, errors)),
             Ok(Some(Err(error))) => errors.push(error),
             Ok(None) | Err(_) => {}
         }
     }
     while let Some(ended) = running.next().await {
         match ended {
-            Ok(success) => return Ok(success),
+            Ok(success) => return Ok((success, errors)),
             Err(error) => errors.push(error),
         }
     }
     Err(errors)
 }
 
-/// One error for all attempts. A refusal by a server that answers says more than the network's.
-fn together(errors: Vec<ConnectError>) -> ConnectError {
+/// One error for all attempts. It is a lasting one only if all are.
+pub(super) fn together(errors: Vec<ConnectError>) -> ConnectError {
     let mut details: Vec<_> = errors.iter().map(|error| &*error.details).collect();
     details.dedup();
     let details = details.join("; ");
-    let is_told = |kind: &ConnectErrorKind| *kind != ConnectErrorKind::Network;
-    let kind = errors.iter().map(|error| error.kind).find(is_told);
+    let mut kinds = errors.iter().map(|error| error.kind);
+    let first = kinds.next().unwrap_or(ConnectErrorKind::Network);
+    let passing = kinds.find(|kind| !kind.is_lasting());
     ConnectError {
-        kind: kind.unwrap_or(ConnectErrorKind::Network),
+        kind: passing.filter(|_| first.is_lasting()).unwrap_or(first),
         details,
     }
 }

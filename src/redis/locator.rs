@@ -22,7 +22,7 @@ use super::{
     BoxFuture,
     connection::ServerConfig,
     connector::Locate,
-    endpoint::{Address, AddressMap},
+    endpoint::{Address, AddressMap, Endpoint},
     master_view::{Answers, MasterView, Undecided},
     node::{ANSWER_WAIT, Answer, Node, PeerSentinel},
 };
@@ -131,7 +131,12 @@ impl Nodes {
             self.replicas.store(replicas, Ordering::Relaxed);
         }
         if result.is_err() && self.question == Question::AreYou {
-            self.known().iter().for_each(|node| node.look_up_again());
+            for node in &*self.known() {
+                node.look_up_again();
+                // Its name may have the addresses of several servers.
+                let endpoint = Endpoint::Tcp(node.address.clone());
+                self.server.servers.at(&endpoint).places.leads_astray();
+            }
         }
         let master = match (result, last, error) {
             (Ok(view), _, _) => Ok(view.master),

@@ -75,6 +75,7 @@ impl Transport for Arc<Sentinels> {
                 greeting: Frame::Null,
                 handshake: Handshake::Hello,
                 own_end: OwnEnd::InProcess,
+                host: None,
             })
         })
     }

@@ -17,10 +17,16 @@ pub(super) type Place = (Address, SocketAddr);
 #[derive(Default)]
 pub(super) struct Places(Mutex<Order>);
 
+/// A node of a cluster that announces several hosts.
+struct NodeHosts {
+    id: String,
+    /// The hosts after the preferred one.
+    others: Vec<Address>,
+}
+
 #[derive(Default)]
 struct Order {
-    /// The other hosts that lead to the server.
-    others: Vec<Address>,
+    node: Option<NodeHosts>,
     worked: Option<Place>,
     /// The earliest failure comes first.
     failed: Vec<Place>,
@@ -42,15 +48,21 @@ impl Places {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sets the other hosts that lead to the server.
-    pub(super) fn set_others(&self, others: Vec<Address>) {
-        self.order().others = others;
+    /// Records that the server is the node `id` of a cluster, and the other hosts that should lead to it.
+    pub(super) fn set_node(&self, id: String, others: Vec<Address>) {
+        self.order().node = Some(NodeHosts { id, others });
+    }
+
+    /// The id of the node that must answer, if the server is a node of a cluster with several hosts.
+    pub(super) fn node_id(&self) -> Option<String> {
+        self.order().node.as_ref().map(|node| node.id.clone())
     }
 
     /// The hosts that lead to the server, `named` among them.
     pub(super) fn hosts(&self, named: &Address) -> Vec<Address> {
         let order = self.order();
-        let others = order.others.iter().filter(|other| *other != named);
+        let others = order.node.iter().flat_map(|node| &node.others);
+        let others = others.filter(|other| *other != named);
         let mut hosts: Vec<_> = std::iter::once(named).chain(others).cloned().collect();
         hosts.sort_by_key(|host| order.rank(|(known, _)| known == host));
         hosts
@@ -69,6 +81,14 @@ impl Places {
         let mut order = self.order();
         order.failed.retain(|failed| *failed != place);
         order.worked = Some(place);
+    }
+
+    /// Another server than the wanted one answers where a connection worked last.
+    pub(super) fn leads_astray(&self) {
+        let worked = self.order().worked.clone();
+        if let Some(place) = worked {
+            self.failed(place);
+        }
     }
 
     /// A socket opened there, and no connection to the server.
@@ -120,11 +140,11 @@ mod tests {
     #[test]
     fn the_host_that_worked_last_comes_first() {
         let places = Places::default();
-        places.set_others(vec![host("name"), host("other")]);
+        places.set_node("aaa".into(), vec![host("name"), host("other")]);
         assert_eq!(places.hosts(&host("name")), [host("name"), host("other")]);
         places.worked((host("other"), at(1)));
         assert_eq!(places.hosts(&host("name")), [host("other"), host("name")]);
-        places.failed((host("other"), at(1)));
+        places.leads_astray();
         assert_eq!(places.hosts(&host("name")), [host("name"), host("other")]);
     }
 

@@ -2,6 +2,8 @@
 
 use std::{fmt, net::SocketAddr, sync::Arc};
 
+use tokio::task::JoinSet;
+
 use super::BoxFuture;
 
 type Resolve = dyn Fn(String, u16) -> BoxFuture<Result<Vec<SocketAddr>, String>> + Send + Sync;
@@ -27,15 +29,16 @@ impl Resolver {
         }))
     }
 
-    /// Asks in a task of its own: the callback can panic.
+    /// Asks in a task of its own: the callback can panic. The task ends with the future.
     pub(super) async fn addresses(
         &self,
         host: String,
         port: u16,
     ) -> Result<Vec<SocketAddr>, String> {
-        let asking = tokio::spawn(self.0(host, port));
-        asking
-            .await
-            .unwrap_or_else(|_| Err("the resolver panicked".to_owned()))
+        let mut asking = JoinSet::new();
+        asking.spawn(self.0(host, port));
+        let asked = asking.join_next().await;
+        let panicked = || Err("the resolver panicked".to_owned());
+        asked.and_then(Result::ok).unwrap_or_else(panicked)
     }
 }

@@ -21,13 +21,14 @@ use tokio::{
 
 use super::{
     BoxFuture,
+    attempts::Attempts,
     connect_error::{ConnectError, ConnectErrorKind},
     connection::{
         Answer, ConnectOptions, Connection, Opened, Pushed, ServerConfig, SocketOptions, Transport,
     },
-    dial::{Dialed, Dialer, Site},
+    dial::{Dialed, Dialer, Peer, together},
     driver::{self, Driver, Received, Request},
-    endpoint::Socket,
+    endpoint::{Endpoint, Socket},
     handshake::{Handshake, Version},
     log_in::{Failed, Greeted, shake_hands},
     provider::Provider,
@@ -93,7 +94,7 @@ impl Sockets {
             server.log_in_as(credentials.username, credentials.password);
             (end, asked) = (credentials.end, began.elapsed());
         }
-        let opened = timeout_at(deadline, self.open(&server, options, end)).await;
+        let opened = timeout_at(deadline, self.open(&server, options, end, deadline)).await;
         opened.unwrap_or_else(|_| {
             Err(match asked > wait / 2 {
                 // The server is not to blame, nor other connections to it to pause.
@@ -106,31 +107,76 @@ impl Sockets {
         })
     }
 
+    /// Opens a connection at one of the server's hosts. Those of a node of a cluster are tried one after the other, because the
+    /// host that it does not prefer may lead to another server from here.
     async fn open(
         &self,
         server: &ServerConfig,
         options: ConnectOptions,
         end: Option<Instant>,
+        deadline: Instant,
     ) -> Result<Opened, ConnectError> {
-        let wait = self.wait_of(options);
-        let dialed = self.dialer.dial(server, wait).await?;
-        let has_others = dialed.1.has_others;
-        let opening = self.open_at(dialed, server, options, end);
-        if !has_others {
-            return opening.await;
+        let known = server.servers.at(&server.endpoint);
+        let named = match &server.endpoint {
+            Endpoint::Unix(path) => {
+                let peers = vec![Peer::Unix(path.clone())];
+                return self
+                    .open_peers(peers, &known, server, options, end, deadline)
+                    .await;
+            }
+            Endpoint::Tcp(named) => named,
+        };
+        let mut hosts = known.places.hosts(named).into_iter();
+        let mut errors = Vec::new();
+        while let Some(host) = hosts.next() {
+            let opening = async {
+                let peers = self.dialer.peers(&host, &known.places).await?;
+                let opening = self.open_peers(peers, &known, server, options, end, deadline);
+                opening.await
+            };
+            match in_share(opening, deadline, hosts.len()).await {
+                Some(Ok(opened)) => return Ok(opened),
+                Some(Err(error)) if error.kind.is_of_the_server() => return Err(error),
+                Some(Err(error)) => errors.push(error),
+                None => errors.push(ConnectError::timeout()),
+            }
         }
-        // A peer that accepts sockets and answers nothing leaves time for the next address.
-        if let Ok(opened) = timeout(wait / 2, opening).await {
-            return opened;
+        Err(together(errors))
+    }
+
+    /// Opens a connection to one of `peers`.
+    async fn open_peers(
+        &self,
+        mut peers: Vec<Peer>,
+        known: &Attempts,
+        server: &ServerConfig,
+        options: ConnectOptions,
+        end: Option<Instant>,
+        deadline: Instant,
+    ) -> Result<Opened, ConnectError> {
+        loop {
+            let wait = deadline.saturating_duration_since(Instant::now());
+            let (dialed, peer) = self.dialer.dial_one(&mut peers, wait).await?;
+            let opening = self.open_at(dialed, &peer, server, options, end);
+            // A peer that accepts sockets and answers nothing leaves time for the next address.
+            let opened = in_share(opening, deadline, peers.len()).await;
+            if let Peer::Tcp(place) = peer {
+                match opened {
+                    Some(Ok(_)) => known.places.worked(place),
+                    _ => known.places.failed(place),
+                }
+            }
+            if let Some(opened) = opened {
+                return opened;
+            }
         }
-        let dialed = self.dialer.dial(server, wait).await?;
-        self.open_at(dialed, server, options, end).await
     }
 
     /// Opens a connection over a socket, or over further ones to the same peer.
     async fn open_at(
         &self,
-        (dialed, mut site): (Dialed, Site),
+        dialed: Dialed,
+        peer: &Peer,
         server: &ServerConfig,
         options: ConnectOptions,
         end: Option<Instant>,
@@ -142,13 +188,16 @@ impl Sockets {
                 let dialed = match dialed.take() {
                     Some(dialed) => dialed,
                     // The other addresses of the name may lead to another server.
-                    None => self.dialer.dial_again(&site).await?,
+                    None => self.dialer.dial(peer).await?,
                 };
                 self.open_by(*handshake, dialed, server, options, end).await
             };
             let failed = match opening.await {
-                Ok(opened) => {
-                    site.worked();
+                Ok(mut opened) => {
+                    opened.host = match peer {
+                        Peer::Tcp((host, _)) => Some(host.clone()),
+                        Peer::Unix(_) => None,
+                    };
                     return Ok(opened);
                 }
                 Err(failed) => failed,
@@ -200,7 +249,23 @@ impl Sockets {
             greeting,
             handshake,
             own_end,
+            host: None,
         })
+    }
+}
+
+/// `future`, within half of the time that is left if there are `others` to try.
+async fn in_share<T>(
+    future: impl Future<Output = T>,
+    deadline: Instant,
+    others: usize,
+) -> Option<T> {
+    match others {
+        0 => Some(future.await),
+        _ => {
+            let left = deadline.saturating_duration_since(Instant::now());
+            timeout(left / 2, future).await.ok()
+        }
     }
 }
 

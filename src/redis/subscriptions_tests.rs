@@ -75,6 +75,7 @@ impl Transport for FakeServer {
             greeting: Frame::Null,
             handshake: Handshake::Hello,
             own_end: OwnEnd::InProcess,
+            host: None,
         };
         Box::pin(async move { Ok(opened) })
     }

@@ -45,6 +45,8 @@ pub(crate) struct Network(Arc<Mutex<State>>);
 
 pub(crate) struct State {
     pub(super) servers: BTreeMap<Address, Host>,
+    /// The servers to which addresses and names lead. Without it, each address leads to its server.
+    pub(super) routes: Option<BTreeMap<Address, Address>>,
     pub(super) faults: Box<dyn Faults>,
     /// The number of scripts that will fail.
     pub(super) fail_next: usize,
@@ -74,6 +76,7 @@ impl Network {
     pub(crate) fn new() -> Self {
         Self(Arc::new(Mutex::new(State {
             servers: BTreeMap::new(),
+            routes: None,
             faults: Box::new(Calm),
             fail_next: 0,
             began: Instant::now(),
@@ -150,6 +153,7 @@ impl Network {
             greeting: Frame::Null,
             handshake: options.handshake(),
             own_end: OwnEnd::InProcess,
+            host: None,
         })
     }
 
@@ -265,6 +269,8 @@ impl State {
 
     fn open(&mut self, address: &Address, end: oneshot::Sender<&'static str>) -> Option<PipeId> {
         let millis = self.millis(Instant::now());
+        let routes = self.routes.as_ref();
+        let address = routes.map_or(Some(address), |routes| routes.get(address))?;
         let host = self.servers.get_mut(address).filter(|host| host.is_up)?;
         self.opened += 1;
         let pipe = self.opened;

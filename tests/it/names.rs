@@ -158,6 +158,17 @@ async fn name_with_another_address_leads_to_the_other_server() {
     assert!(new.calls().await.contains_key("evalsha"));
 }
 
+/// A name of a whole set: the replica that answers first refuses writes, and the next connection tries the master.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn name_of_a_master_and_its_replica_leads_to_the_master() {
+    let replicated = Replicated::start(1).await;
+    let [master, replica] = [0, 1].map(|index| at(replicated.servers[index].port()));
+    let names = Names::of("set.test", &[replica, master]);
+    let client = names.client("redis-replicated://set.test");
+    let client = timeout(GENEROUS, client.retry_start(GENEROUS).build()).await;
+    locks(&client.unwrap().unwrap()).await;
+}
+
 /// A peer that closes on `HELLO` and on `CLIENT`: the first attempt tries three handshakes, at the same address.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn attempt_to_connect_resolves_its_name_once() {

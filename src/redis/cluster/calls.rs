@@ -111,7 +111,7 @@ impl Topology {
         let answer = self.while_owner(slot, &node, running).await;
         let answer = answer.unwrap_or_else(|| Err("the slot has moved to another node".into()));
         match answer {
-            Ok(answered) => Ok((node.announced().clone(), answered)),
+            Ok(answered) => Ok((node.announced.clone(), answered)),
             Err(_) if self.closed.is_cancelled() => Err(CallError::Closed),
             Err(reason) => Err(CallError::Unanswered { reason, sent }),
         }

@@ -99,7 +99,7 @@ impl Topology {
         let answers = join_all(asked).await;
         let redirects = |answer: &Frame| {
             frame::error(answer).is_some_and(|message| {
-                let redirection = Redirection::read(&message, node.announced());
+                let redirection = Redirection::read(&message, &node.announced);
                 // A user without the right to PTTL cannot ask.
                 redirection == Some(Redirection::Ask(address.clone()))
                     || message.starts_with("NOPERM")

@@ -2,7 +2,10 @@
 
 use std::ops::RangeInclusive;
 
-use crate::redis::{HashSlot, connection::Frame, endpoint::Address, frame};
+use crate::{
+    hash::HashMap,
+    redis::{HashSlot, connection::Frame, endpoint::Address, frame},
+};
 
 const SLOTS: usize = crate::redis::SLOTS as usize;
 /// The most nodes that are read from one report. Redis itself is designed for 1,000.
@@ -38,8 +41,11 @@ impl Preferred {
             let has_ip = parts
                 .get(3)
                 .is_some_and(|more| frame::map(more).contains_key("ip"));
-            match frame::text(parts.first()?).as_deref() {
-                None | Some("") => Some(Self::Asked(asked.0.clone())),
+            let host = parts.first()?;
+            match frame::text(host).as_deref() {
+                None if *host == Frame::Null => Some(Self::Asked(asked.0.clone())),
+                // A node that does not know its own IP address yet.
+                None | Some("") => None,
                 // A node without a name among nodes that prefer names.
                 Some("?") => Some(Self::Name),
                 Some(_) if has_ip => Some(Self::Name),
@@ -69,9 +75,26 @@ pub(super) struct Listed {
 pub(super) fn read(text: &str, asked: &Address, preferred: &Preferred) -> Option<Vec<Listed>> {
     let lines = text.lines();
     let lines = lines.filter_map(|line| read_line(line, &asked.0, preferred));
-    let listed: Vec<_> = lines.take(MOST_LISTED).collect();
+    let mut listed: Vec<_> = lines.take(MOST_LISTED).collect();
+    if let Preferred::Asked(host) = preferred {
+        tell_apart(&mut listed, host);
+    }
     let claimed: usize = listed.iter().map(Listed::claimed).sum();
     (claimed <= SLOTS).then_some(listed)
+}
+
+/// Removes the host that was asked from nodes that its port does not tell apart.
+fn tell_apart(listed: &mut [Listed], host: &str) {
+    let mut ports: HashMap<u16, usize> = HashMap::default();
+    for node in &*listed {
+        *ports.entry(node.addresses[0].1).or_default() += 1;
+    }
+    for node in listed {
+        let is_shared = ports[&node.addresses[0].1] > 1;
+        if is_shared && node.addresses.len() > 1 {
+            node.addresses.retain(|(known, _)| known != host);
+        }
+    }
 }
 
 /// Whether any node has slots: a node that was reset, or joins no cluster yet, knows of none.
@@ -163,6 +186,18 @@ mod tests {
         assert_eq!(hosts(repeated, asked()), ["balancer"]);
     }
 
+    /// Otherwise all of them would be reached at one address.
+    #[test]
+    fn nodes_with_one_port_do_not_share_the_host_that_was_asked() {
+        let nodes = "aaa 10.0.0.1:7001@1 myself,master - 0 0 1 connected 0\n\
+                     bbb 10.0.0.2:7001@1 master - 0 0 1 connected 1\n\
+                     ccc 10.0.0.3:7003@1 master - 0 0 1 connected 2\n";
+        let asked = Preferred::Asked("balancer".into());
+        let listed = read(nodes, &("balancer".into(), 1), &asked).unwrap();
+        let first: Vec<_> = listed.iter().map(|node| &*node.addresses[0].0).collect();
+        assert_eq!(first, ["10.0.0.1", "10.0.0.2", "balancer"]);
+    }
+
     #[test]
     fn the_preference_is_read_from_the_list_of_slots() {
         let text = |text: &'static str| Frame::Text(text.into());
@@ -183,10 +218,11 @@ mod tests {
         assert_eq!(read(&slots(text("?"), &ip)), Some(Preferred::Name));
         let asked = Some(Preferred::Asked("asked".into()));
         assert_eq!(read(&slots(Frame::Null, &ip)), asked);
-        assert_eq!(read(&slots(text(""), &ip)), asked);
         let short = Frame::List(vec![Frame::List(vec![Frame::Number(0)])]);
         let refused = Frame::Error("NOPERM no".into());
-        for odd in [short, refused, Frame::List(Vec::new()), Frame::Null] {
+        // Before `CLUSTER MEET`, a node does not know its own address.
+        let unmet = slots(text(""), &[]);
+        for odd in [short, refused, unmet, Frame::List(Vec::new()), Frame::Null] {
             assert_eq!(read(&odd), None, "{odd:?}");
         }
     }

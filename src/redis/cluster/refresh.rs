@@ -13,7 +13,6 @@ use super::{
 use crate::{
     hash::HashSet,
     redis::endpoint::{Address, Endpoint},
-    sync::lock,
 };
 
 /// How often the nodes are asked for the owners of the slots, without signs of a change.
@@ -57,8 +56,7 @@ impl Topology {
             .filter_map(|node| Some((node, node.script_conn.current()?)))
             .collect();
         fastrand::shuffle(&mut up);
-        let preferred = lock(&self.preferred).clone();
-        let preferred = &preferred;
+        let preferred = &self.preferred;
         let mut asked: FuturesUnordered<_> = up
             .into_iter()
             .take(ASKED)
@@ -84,7 +82,8 @@ impl Topology {
         let mut addresses: Vec<_> = routes
             .map
             .all()
-            .flat_map(|node| routes.map.addresses(node))
+            // Another server may answer at the hosts that the nodes do not prefer.
+            .filter_map(|node| routes.map.addresses(node).first())
             .map(|announced| self.mapped(announced))
             .collect();
         fastrand::shuffle(&mut addresses);
@@ -100,7 +99,6 @@ impl Topology {
             .take(MOST_CONNECTING)
             .collect();
         if let Ok(first) = first_answer(self.server(), &addresses).await {
-            *lock(&self.preferred) = first.preferred;
             self.hear(&first.listed);
         }
     }

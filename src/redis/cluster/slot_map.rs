@@ -96,6 +96,10 @@ impl SlotMap {
         (0..has.len()).filter(|node| has[*node]).collect()
     }
 
+    pub(super) fn id(&self, node: NodeIndex) -> &str {
+        &self.nodes[node].id
+    }
+
     /// The addresses of a node. There is at least one; the preferred one is the first.
     pub(super) fn addresses(&self, node: NodeIndex) -> &[Address] {
         &self.nodes[node].addresses

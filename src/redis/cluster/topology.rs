@@ -38,14 +38,14 @@ pub(super) struct Routes {
 
 /// A node that has slots.
 pub(super) struct Node {
-    /// The addresses that it announces. The first one names it.
-    announces: Vec<Address>,
+    /// The address by which the cluster names it.
+    pub(super) announced: Address,
     /// The address at which this client reaches it.
     pub(super) address: Address,
     pub(super) script_conn: ScriptConn,
     durables: Durables,
     closed: CancellationToken,
-    /// Kept while it is a node: it has the other addresses at which this client reaches it.
+    /// Kept while it is a node: it has the other hosts that lead to it.
     _attempts: Arc<Attempts>,
 }
 
@@ -55,7 +55,7 @@ pub(in crate::redis) struct Topology {
     /// The nodes of the URL.
     pub(super) seeds: Vec<Address>,
     address_map: Option<AddressMap>,
-    pub(super) preferred: Mutex<Preferred>,
+    pub(super) preferred: Preferred,
     pub(super) publishing: Publishing,
     pub(super) routes: watch::Sender<Arc<Routes>>,
     /// Locked while new routes are made from the present ones.
@@ -88,11 +88,6 @@ impl Routes {
 }
 
 impl Node {
-    /// The address by which the cluster names it.
-    pub(super) fn announced(&self) -> &Address {
-        &self.announces[0]
-    }
-
     /// Whether the node has no slots any more.
     pub(super) fn has_left(&self) -> bool {
         self.closed.is_cancelled()
@@ -125,7 +120,7 @@ impl Topology {
             server,
             seeds,
             address_map,
-            preferred: Mutex::new(first.preferred),
+            preferred: first.preferred,
             publishing,
             routes: watch::Sender::new(Arc::new(none)),
             changing: Mutex::default(),
@@ -175,13 +170,14 @@ impl Topology {
             let node = map.owner(slot);
             node == routes.map.owner(slot)
                 && node.is_none_or(|node| {
-                    let known = routes.nodes.get(&node);
-                    known.is_some_and(|known| known.announces == map.addresses(node))
+                    let known = routes.nodes.get(&node).map(|known| &known.announced);
+                    known == map.addresses(node).first()
                 })
         };
         let slots = 0..SLOTS as HashSlot;
         let moved: HashSet<_> = slots.filter(|slot| !same(*slot)).collect();
-        let nodes = if moved.is_empty() {
+        let has_hosts = |node: &NodeIndex| map.addresses(*node) == routes.map.addresses(*node);
+        let nodes = if moved.is_empty() && routes.nodes.keys().all(has_hosts) {
             routes.nodes.clone()
         } else {
             self.nodes(&map, &routes.nodes)
@@ -206,11 +202,18 @@ impl Topology {
     ) -> HashMap<NodeIndex, Arc<Node>> {
         let node = |index| {
             let announces = map.addresses(index);
-            let known = old.get(&index).filter(|node| node.announces == announces);
-            let node = known
-                .cloned()
-                .unwrap_or_else(|| Arc::new(self.open_node(announces)));
-            (index, node)
+            let is_there = |node: &&Arc<Node>| Some(&node.announced) == announces.first();
+            let known = old.get(&index).filter(is_there).cloned();
+            let address = match &known {
+                Some(known) => known.address.clone(),
+                None => self.mapped(&announces[0]),
+            };
+            let attempts = self.server.servers.at(&Endpoint::Tcp(address.clone()));
+            let others = announces[1..].iter().map(|other| self.mapped(other));
+            let id = map.id(index).to_owned();
+            attempts.places.set_node(id, others.collect());
+            let open = || Arc::new(self.open_node(&announces[0], address, attempts));
+            (index, known.unwrap_or_else(open))
         };
         let nodes: HashMap<_, _> = map.owners().into_iter().map(node).collect();
         for old in old.values() {
@@ -231,23 +234,19 @@ impl Topology {
         announced.unwrap_or(address).clone()
     }
 
-    fn open_node(&self, announces: &[Address]) -> Node {
-        let mut addresses = announces.iter().map(|address| self.mapped(address));
-        let address = addresses.next().unwrap_or_default();
-        let attempts = self.server.servers.at(&Endpoint::Tcp(address.clone()));
-        attempts.places.set_others(addresses.collect());
+    fn open_node(&self, announced: &Address, address: Address, attempts: Arc<Attempts>) -> Node {
         let closed = self.closed.child_token();
         let script_conn = self.script_conn(self.connector(&address, 1), &closed);
         self.report_opened(&script_conn);
         self.tasks
             .spawn(self.evictions.clone().look(script_conn.clone()));
         Node {
-            announces: announces.to_vec(),
+            _attempts: attempts,
+            announced: announced.clone(),
             address,
             script_conn,
             durables: Durables::default(),
             closed,
-            _attempts: attempts,
         }
     }
 
@@ -272,7 +271,7 @@ impl Topology {
             let connector = self.connector(&node.address, 1).blocking(self.wait.longest);
             let script_conn = self.script_conn(connector, &node.closed);
             self.report_opened(&script_conn);
-            let (topology, announced) = (Arc::downgrade(self), node.announced().clone());
+            let (topology, announced) = (Arc::downgrade(self), node.announced.clone());
             let listed = move || {
                 let topology = topology.upgrade();
                 topology.map_or(0, |topology| topology.replicas_at(&announced))
@@ -369,6 +368,32 @@ mod tests {
         topology.closed.cancel();
     }
 
+    /// A connection that is replaced would have its calls repeated at the same server.
+    #[tokio::test]
+    async fn node_keeps_its_connection_when_its_other_host_changes() {
+        let report = |hosts: &str| {
+            format!("aaa 10.0.0.1:7001@1{hosts} myself,master - 0 0 1 connected 0-16383\n")
+        };
+        let same: AddressMap = Arc::new(|host, _| (host.to_owned(), 1));
+        let topology = topology(same, &report(",one.example"));
+        let node = || topology.routes.borrow().node(0).cloned().unwrap();
+        let (first, address) = (node(), node().address.clone());
+        let known = topology.server.servers.at(&Endpoint::Tcp(address.clone()));
+        let hosts = || {
+            let hosts = known.places.hosts(&address).into_iter();
+            hosts.map(|(host, _)| host).collect::<Vec<_>>()
+        };
+        assert_eq!(hosts(), ["one.example", "10.0.0.1"]);
+        let elsewhere = report(",one.example").replace("10.0.0.1", "10.0.0.9");
+        topology.hear(&FirstAnswer::of(&elsewhere, Preferred::Name).listed);
+        assert!(Arc::ptr_eq(&first, &node()) && !first.has_left());
+        assert_eq!(hosts(), ["one.example", "10.0.0.9"]);
+        let renamed = report(",two.example");
+        topology.hear(&FirstAnswer::of(&renamed, Preferred::Name).listed);
+        assert!(first.has_left());
+        topology.closed.cancel();
+    }
+
     /// The client reaches nodes by TLS under their host names, which their certificates state, and the address map knows
     /// only these names.
     #[tokio::test]
@@ -390,10 +415,9 @@ mod tests {
         assert_eq!(lock(&reached)[..2], node);
         assert_eq!(lock(&reached)[2..], ["two.example", "10.0.0.3"]);
         lock(&reached).clear();
-        // No node is reachable, so the client asks every known node.
+        // No node is reachable, so the client asks every known node, at the host that it prefers.
         topology.refresh().await;
-        let all = ["one.example", "10.0.0.1", "two.example", "10.0.0.2"];
-        assert_eq!(*lock(&reached), all);
+        assert_eq!(*lock(&reached), ["one.example", "two.example"]);
         topology.closed.cancel();
     }
 }

@@ -268,6 +268,7 @@ impl LiveConn {
                     continue;
                 }
                 () = self.wrong_server.notified() => {
+                    connector.leads_astray();
                     return String::from("the server is a replica").into();
                 }
                 _ = checks.tick() => {}

@@ -1,8 +1,16 @@
 //! Nodes that announce an IP address and a host name, of which one leads nowhere (`cluster-preferred-endpoint-type`).
 
-use std::{io, net::SocketAddr, path::Path};
+use std::{
+    io,
+    net::SocketAddr,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+};
 
-use redisson_lock::{LockClient, LockClientBuilder, Released};
+use redisson_lock::{Error, LockClient, LockClientBuilder, Released};
 use testbed::{BlackHole, Clustered, Server, eventually, run_in, slot_of, tls_only};
 use tokio::{
     net::{TcpListener, TcpStream},
@@ -21,17 +29,20 @@ async fn forward_buses(cluster: &Clustered) -> JoinSet<()> {
     for server in &cluster.servers {
         let bus = server.port() + 10_000;
         let listener = TcpListener::bind((ELSEWHERE, bus)).await.unwrap();
-        forwarders.spawn(async move {
-            let mut links = JoinSet::new();
-            while let Ok((mut near, _)) = listener.accept().await {
-                links.spawn(async move {
-                    let mut far = TcpStream::connect(("127.0.0.1", bus)).await?;
-                    tokio::io::copy_bidirectional(&mut near, &mut far).await
-                });
-            }
-        });
+        forwarders.spawn(forward(listener, bus));
     }
     forwarders
+}
+
+/// Leads connections to `listener` to a port where a server listens.
+async fn forward(listener: TcpListener, port: u16) {
+    let mut links = JoinSet::new();
+    while let Ok((mut near, _)) = listener.accept().await {
+        links.spawn(async move {
+            let mut far = TcpStream::connect(("127.0.0.1", port)).await?;
+            tokio::io::copy_bidirectional(&mut near, &mut far).await
+        });
+    }
 }
 
 /// Nodes whose IP address leads nowhere, and whose other address is `endpoint`.
@@ -94,6 +105,49 @@ async fn unknown_endpoint_is_the_host_that_was_asked() {
     cluster.move_slot(slot_of(&name), 1).await;
     let guard = client.reentrant_lock(&name).lock().await.unwrap();
     assert_eq!(guard.unlock().await, Ok(Released::Fully));
+}
+
+/// The host that the nodes do not prefer leads to another server from here, which has the same port.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn another_server_at_the_other_host_is_not_taken_for_the_node() {
+    let settings = [
+        ["cluster-announce-ip", ELSEWHERE],
+        ["cluster-announce-hostname", "node.test"],
+        ["cluster-preferred-endpoint-type", "hostname"],
+    ];
+    let (cluster, _buses) = announcing(&settings).await;
+    let other_server = Server::start().await;
+    // In the network of the client, the IP addresses of the nodes lead to other servers.
+    let mut forwarders = JoinSet::new();
+    for server in &cluster.servers {
+        let listener = TcpListener::bind((ELSEWHERE, server.port())).await.unwrap();
+        forwarders.spawn(forward(listener, other_server.port()));
+    }
+    let works = Arc::new(AtomicBool::new(true));
+    let works_now = works.clone();
+    let builder = LockClient::builder().url(cluster.url());
+    let builder = builder.resolver(move |_, port| {
+        let is_found = works_now.load(Relaxed);
+        async move {
+            match is_found {
+                true => Ok(vec![SocketAddr::from(([127, 0, 0, 1], port))]),
+                false => Err(io::Error::other("no such name")),
+            }
+        }
+    });
+    let client = builder.build().await.unwrap();
+    works_on(&client, &cluster, 3).await;
+    works.store(false, Relaxed);
+    for server in &cluster.servers {
+        let kill = ["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"];
+        server.command::<u32>(&kill).await;
+    }
+    let lock = client.reentrant_lock("found");
+    let error = lock.try_lock().await.map(drop).unwrap_err();
+    assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
+    assert!(!other_server.calls().await.contains_key("evalsha"));
+    works.store(true, Relaxed);
+    works_on(&client, &cluster, 3).await;
 }
 
 /// A cluster of one node that speaks TLS alone, with a certificate for `holder`.
