@@ -55,6 +55,11 @@ impl Membership {
         &self.addresses[node]
     }
 
+    /// Records new addresses of all nodes.
+    pub(in crate::test_util) fn readdress(&mut self, addresses: Arc<[Address]>) {
+        self.addresses = addresses;
+    }
+
     pub(crate) fn owner(&self, slot: HashSlot) -> Option<NodeIndex> {
         self.owners[usize::from(slot)]
     }

@@ -26,10 +26,11 @@ use crate::{
 
 pub use moves::Move;
 
-/// Masters that share the slots, without replicas.
+/// Masters that share the slots, without replicas. A name leads to each node, whatever its address is.
 #[derive(Clone)]
 pub struct Cluster {
     network: Network,
+    /// The first addresses of the nodes, by which the network knows them.
     addresses: Arc<[Address]>,
 }
 
@@ -49,7 +50,33 @@ impl Cluster {
             let server = Server::member(settings, member);
             network.state().add(address.clone(), server);
         }
-        Self { network, addresses }
+        let cluster = Self { network, addresses };
+        cluster.lead_to(&cluster.addresses);
+        cluster
+    }
+
+    fn names(&self) -> impl Iterator<Item = Address> + use<> {
+        (1..=self.nodes()).map(|node| (format!("node-{node}.test"), 6379))
+    }
+
+    /// Leads the names and these addresses to the nodes. Any other address leads nowhere.
+    fn lead_to(&self, addresses: &[Address]) {
+        let nodes = || self.addresses.iter().cloned();
+        let names = self.names().zip(nodes());
+        let addresses = addresses.iter().cloned().zip(nodes());
+        self.network.state().routes = Some(names.chain(addresses).collect());
+    }
+
+    /// Gives each node another port, as after a restart elsewhere. All connections end, and the old addresses lead nowhere. The
+    /// data stays.
+    pub fn move_elsewhere(&self) {
+        let moved: Arc<[Address]> = {
+            let mut state = self.network.state();
+            let moved = state.readdress(self);
+            state.disconnect(None);
+            moved
+        };
+        self.lead_to(&moved);
     }
 
     /// The number of nodes.
@@ -62,14 +89,14 @@ impl Cluster {
         self.network.state().faults = Box::new(faults);
     }
 
-    /// Connects a client that knows all nodes.
+    /// Connects a client that knows the names of all nodes.
     ///
     /// # Errors
     ///
     /// As [`LockClient::connect`].
     pub async fn client_with(&self, config: Config) -> Result<LockClient, Error> {
         let server = self.network.config(Endpoint::unknown());
-        let mut target = Target::cluster(server, self.addresses.to_vec());
+        let mut target = Target::cluster(server, self.names().collect());
         let id = uuid::Builder::from_random_bytes(fastrand::u128(..).to_le_bytes());
         target.client_id = Some(id.into_uuid());
         let builder = LockClient::builder().target(target).config(config);

@@ -1,5 +1,7 @@
 //! The migration of slots, step by step.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use tokio::time::Instant;
 
@@ -11,6 +13,7 @@ use super::{
     },
     Cluster,
 };
+use crate::redis::endpoint::Address;
 
 /// The migration of a slot from one node to another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,6 +62,22 @@ impl State {
     fn node(&mut self, cluster: &Cluster, node: NodeIndex) -> &mut Server {
         let host = self.servers.get_mut(&cluster.addresses[node]);
         &mut host.expect("an in-memory cluster keeps its nodes").server
+    }
+
+    /// Gives each node the port after its present one. Returns the new addresses.
+    pub(super) fn readdress(&mut self, cluster: &Cluster) -> Arc<[Address]> {
+        let nodes = 0..cluster.nodes();
+        let own = self.node(cluster, 0).cluster();
+        let next = |node| {
+            let (host, port) = own.address(node);
+            (host.clone(), port + 1)
+        };
+        let moved: Arc<[Address]> = nodes.clone().map(next).collect();
+        for node in nodes {
+            let server = self.node(cluster, node);
+            server.cluster_mut().readdress(moved.clone());
+        }
+        moved
     }
 
     /// Moves a key with its expiry.

@@ -38,8 +38,8 @@ fn a_seed_gives_the_same_history_again() {
         let plan = Plan::whole(seed);
         format!("{} {}", plan.world, plan.profile().0)
     });
-    // 9 profiles on a node, 10 on a cluster, 4 on replicas.
-    assert_eq!(conditions.collect::<BTreeSet<_>>().len(), 23);
+    // 9 profiles on a node, 11 on a cluster, 4 on replicas.
+    assert_eq!(conditions.collect::<BTreeSet<_>>().len(), 24);
     for seed in SEEDS {
         let file = folder.join(seed.to_string());
         let again = fs::read_to_string(file).expect("the other process wrote a story");

@@ -382,3 +382,27 @@ async fn nodes_that_redirect_to_each_other_cause_no_storm_of_calls() {
         guard.unlock().await.unwrap();
     }
 }
+
+/// The hold outlives the move, as the nodes keep their data, and a waiter enters once it is released.
+#[tokio::test(start_paused = true)]
+async fn nodes_that_come_back_at_other_addresses_are_found_by_their_names() {
+    let cluster = Cluster::new(3);
+    let (holding, waiting) = (client(&cluster).await, client(&cluster).await);
+    let guard = holding.reentrant_lock("a").lock().await.unwrap();
+    let lock = waiting.reentrant_lock("a");
+    let waiter = tokio::spawn(async move { lock.lock().await?.unlock().await });
+    sleep(Duration::from_secs(1)).await;
+    for _ in 0..3 {
+        cluster.move_elsewhere();
+        sleep(SOON).await;
+        assert!(!guard.is_lost());
+        let other = waiting.reentrant_lock("b");
+        let found = timeout(Duration::from_secs(10), other.lock());
+        let found = found.await.expect("the new addresses are found");
+        found.unwrap().unlock().await.unwrap();
+    }
+    assert!(!waiter.is_finished());
+    guard.unlock().await.unwrap();
+    let entered = timeout(SOON, waiter).await;
+    entered.expect("the message arrives").unwrap().unwrap();
+}

@@ -23,6 +23,8 @@ pub enum ClusterFault {
     Stops,
     /// Nodes keep their connections, and answer nothing for a while.
     Hangs,
+    /// All nodes are unreachable for a while, and have other addresses afterwards.
+    Relocates,
     /// A slot has no owner for a while, so the cluster serves no slot.
     Disowns,
     /// Nodes die, and replicas take over their slots with all keys.
@@ -45,6 +47,12 @@ const STOPS: Profile = Profile {
     ..MOVES
 };
 
+/// All nodes are unreachable for less than a lease. A client then needs the names of the nodes.
+const RELOCATIONS: Profile = Profile {
+    watchdog_lease: Duration::from_secs(6),
+    ..STOPS
+};
+
 /// Nodes hang for longer than a call waits for an answer, and than a lease lasts.
 const HANGS: Profile = Profile {
     watchdog_lease: Duration::from_secs(3),
@@ -61,12 +69,13 @@ const DEATHS: Profile = Profile {
 };
 
 /// The conditions of histories on a cluster. The last two also disturb connections.
-pub const PROFILES: [(&str, Profile, ClusterFault); 10] = [
+pub const PROFILES: [(&str, Profile, ClusterFault); 11] = [
     ("calm", CALM, ClusterFault::None),
     (client_shutdowns::NAME, CLOSINGS, ClusterFault::None),
     ("moves", MOVES, ClusterFault::Moves),
     ("stops", STOPS, ClusterFault::Stops),
     ("hangs", HANGS, ClusterFault::Hangs),
+    ("relocated", RELOCATIONS, ClusterFault::Relocates),
     ("disowned", STOPS, ClusterFault::Disowns),
     ("deaths", STOPS, ClusterFault::TakesOver),
     ("losses", DEATHS, ClusterFault::TakesOverEmpty),
@@ -97,6 +106,7 @@ impl ClusterFaults {
                 ClusterFault::Moves => self.moves_a_slot(longest).await,
                 ClusterFault::Stops => self.stops_a_node(longest).await,
                 ClusterFault::Hangs => self.hangs_a_node(longest).await,
+                ClusterFault::Relocates => self.relocates_all_nodes(longest).await,
                 ClusterFault::Disowns => self.disowns_a_slot(longest).await,
                 ClusterFault::TakesOver => self.kills_a_node(longest, true).await,
                 ClusterFault::TakesOverEmpty => self.kills_a_node(longest, false).await,
@@ -162,6 +172,16 @@ impl ClusterFaults {
         self.pause(longest).await;
         self.cluster.start(node);
         self.log(format!("node {node} is started"));
+    }
+
+    async fn relocates_all_nodes(&mut self, longest: Duration) {
+        let nodes = 0..self.cluster.nodes();
+        nodes.clone().for_each(|node| self.cluster.stop(node));
+        self.log("all nodes are stopped".into());
+        self.pause(longest).await;
+        self.cluster.move_elsewhere();
+        nodes.for_each(|node| self.cluster.start(node));
+        self.log("all nodes are started at other addresses".into());
     }
 
     async fn hangs_a_node(&mut self, longest: Duration) {
