@@ -139,6 +139,11 @@ impl ConnScope {
         self.of_endpoint
             .on(self.is_straight.load(Ordering::Relaxed))
     }
+
+    /// Whether one server answers on the connection, by that server's view of it or by the configuration.
+    pub(super) fn leads_straight(&self) -> bool {
+        self.now() != BatchScope::OneName
+    }
 }
 
 #[cfg(test)]

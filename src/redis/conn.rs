@@ -219,22 +219,23 @@ impl Conn {
     }
 
     /// Has the server kill a broken connection of this client. Otherwise the server could run unread commands of it after
-    /// their repetitions. Both number and address must match: after a restart, another client may have the number. An error
-    /// means that the old connection may be alive.
-    pub(super) async fn kill(&mut self, old: &Identity) -> Result<(), String> {
+    /// their repetitions. Both number and address must match: after a restart, another client may have the number. Returns whether
+    /// the server has done so, or has refused; an error means that the old connection may be alive.
+    pub(super) async fn kill(&mut self, old: &Identity) -> Result<bool, String> {
         let words = ["KILL", "ID", &old.id, "ADDR", &old.address];
         let killing = self
             .router
             .run(command(&*self.connection, "CLIENT", &words));
         match timeout(PING_WAIT, killing).await {
             Ok(Ok(answer)) => {
-                if let Some(message) = frame::error(&answer) {
+                let refusal = frame::error(&answer);
+                if let Some(message) = &refusal {
                     tracing::debug!(
                         message,
                         "the server refuses to kill the previous connection"
                     );
                 }
-                Ok(())
+                Ok(refusal.is_none())
             }
             Ok(Err(reason)) => Err(reason),
             Err(_) => Err("the server did not answer CLIENT KILL".into()),

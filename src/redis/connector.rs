@@ -25,7 +25,7 @@ use super::{
     handshake::{Handshake, Version},
     one_server::{self, Evidence},
 };
-use crate::{endpoint_kind::EndpointKind, error::Error};
+use crate::error::Error;
 
 /// How long a connection may take to open, its handshake included.
 const CONNECT_WAIT: Duration = Duration::from_secs(5);
@@ -80,7 +80,7 @@ pub(super) struct Connector {
     credentials: &'static str,
     is_sentinel: bool,
     locator: Arc<dyn Locate>,
-    /// The scope of calls with scripts, if the connections carry any and the end point is no node of a cluster.
+    /// The scope of the end point; `None` for a node of a cluster, and for a sentinel.
     scope: Option<Arc<EndpointScope>>,
     /// The number of attempts in a row for which the provider gave no credentials.
     unprovided: Arc<AtomicU32>,
@@ -115,7 +115,7 @@ impl Connector {
         self
     }
 
-    /// For calls with scripts, within `scope`.
+    /// Judges whether connections lead straight to a server, for `scope`.
     pub(super) fn within_scope(mut self, scope: Arc<EndpointScope>) -> Self {
         self.scope = Some(scope);
         self
@@ -145,15 +145,12 @@ impl Connector {
         self.connect_at(address, false).await
     }
 
-    /// Connects once, in turn with the other attempts, to the server that has `identity` for an old connection. Never completes if
-    /// the server could not kill that one, or if a proxy answers in its place.
-    pub(super) async fn connect_beside(&self, identity: &ConnIdentity) -> Result<Conn, Error> {
-        let scope = self.scope.as_ref();
-        let is_to_a_proxy = scope.is_some_and(|scope| scope.kind() == EndpointKind::Proxy);
-        if is_to_a_proxy || !matches!(identity, ConnIdentity::Known(_)) {
-            return std::future::pending().await;
-        }
-        let address = self.locator.locate().await?;
+    /// Connects once, in turn with the other attempts, to the `endpoint` of an open connection: the locator may name another one.
+    pub(super) async fn connect_beside(&self, endpoint: &Endpoint) -> Result<Conn, Error> {
+        let address = match endpoint {
+            Endpoint::Tcp(address) => Some(address.clone()),
+            _ => None,
+        };
         self.connect_at(address, true).await
     }
 

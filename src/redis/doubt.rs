@@ -8,15 +8,21 @@ use std::{pin::pin, time::Duration};
 
 use tokio::time::{Instant, sleep};
 
-use super::conn::{Conn, PING_WAIT, command};
+use super::{
+    batch_scope::ConnScope,
+    client_info::{ConnIdentity, Identity},
+    conn::{Conn, PING_WAIT, command},
+};
 use crate::error::Error;
 
-/// How long a `PING` stays unanswered before a second connection is opened.
+/// How long a connection stays silent before a second one is opened.
 const PATIENCE: Duration = Duration::from_millis(250);
 /// The longest random addition. It keeps the clients of a slow server from connecting together.
 const APART: Duration = Duration::from_millis(100);
 /// How long the old connection may stay silent after the new one has answered: as long as that took, within these bounds.
 const REPRIEVE: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis(250)];
+/// How late a server ends a `WAIT`: it looks for the end ten times a second (`hz`).
+const LATE: Duration = Duration::from_millis(100);
 
 /// Why a silent connection has ended.
 const DEAD: &str = "the server answers on a new connection, and not on this one";
@@ -35,62 +41,93 @@ impl From<String> for End {
     }
 }
 
+/// The identity of a connection that a second one can prove dead: of one that leads straight to its server. A proxy may answer the
+/// second one in the place of a slow server.
+pub(super) fn provable<'a>(
+    identity: &'a ConnIdentity,
+    scope: Option<&ConnScope>,
+) -> Option<&'a Identity> {
+    match identity {
+        ConnIdentity::Known(identity) if scope.is_none_or(ConnScope::leads_straight) => {
+            Some(identity)
+        }
+        _ => None,
+    }
+}
+
 /// The doubts about one connection.
 pub(super) struct Doubts {
-    shortest: Duration,
-    /// How long the next `PING` may stay unanswered before a second connection is opened.
+    /// How long the connection may stay silent before a second one is opened.
     patience: Duration,
+    /// How long the server may keep the connection silent by intent, for a command that it has read.
+    blocked: Duration,
 }
 
 impl Doubts {
     /// `ping_wait` is how long a `PING` may stay unanswered on this connection.
     pub(super) fn new(ping_wait: Duration) -> Self {
-        // A command that blocks the connection by intent delays the answer, and was sent before the doubt.
-        let shortest = PATIENCE.max(ping_wait.saturating_sub(PING_WAIT));
+        let blocked = ping_wait.saturating_sub(PING_WAIT);
         Self {
-            shortest,
-            patience: shortest,
+            patience: PATIENCE,
+            blocked: match blocked.is_zero() {
+                true => blocked,
+                false => blocked + LATE,
+            },
         }
     }
 
-    /// Waits for the answer to `ping`, a command or a few, and for proof by a second connection that none will come.
+    /// Waits until the server has `answered` a command or a few. Meanwhile, a second connection by `connecting` may prove that it will
+    /// not, and has the server kill this one, which is known there as `old`. Without `old`, there is no second connection.
     pub(super) async fn settle(
         &mut self,
-        ping: impl Future<Output = Result<(), String>>,
+        answered: impl Future<Output = Result<(), String>>,
+        old: Option<&Identity>,
         connecting: impl Future<Output = Result<Conn, Error>>,
     ) -> Result<(), End> {
         let asked = Instant::now();
-        let mut ping = pin!(ping);
+        let mut answered = pin!(answered);
         let patience = self.patience + APART.mul_f64(fastrand::f64());
+        let blocked = self.blocked;
         let proof = async {
+            let Some(old) = old else {
+                return std::future::pending().await;
+            };
             sleep(patience).await;
-            proof(connecting).await
+            (old, proof(connecting, blocked).await)
         };
-        tokio::select! {
+        let answer = tokio::select! {
             biased;
-            answer = &mut ping => {
-                // A connection that is slow, or far from its server, needs more patience.
-                self.patience = self.shortest.max(2 * asked.elapsed());
-                Ok(answer?)
+            answer = &mut answered => answer,
+            (old, mut successor) = proof => {
+                // A refusal may be that of a proxy, and calls of a connection that lives may not be repeated yet.
+                if successor.kill(old).await == Ok(true) {
+                    return Err(End {
+                        reason: DEAD.into(),
+                        successor: Some(successor),
+                    });
+                }
+                drop(successor);
+                answered.await
             }
-            successor = proof => Err(End {
-                reason: DEAD.into(),
-                successor: Some(successor),
-            }),
-        }
+        };
+        // A connection that is slow, or far from its server, needs more patience. One slow answer tells little.
+        self.patience = PATIENCE.max((2 * asked.elapsed()).min(2 * self.patience));
+        Ok(answer?)
     }
 }
 
 /// Completes with the new connection once the server has answered on it, and an answer on the old one is no longer on its way. Without
 /// a new connection, it never completes: only the old one can tell.
-async fn proof(connecting: impl Future<Output = Result<Conn, Error>>) -> Conn {
+async fn proof(connecting: impl Future<Output = Result<Conn, Error>>, blocked: Duration) -> Conn {
     let began = Instant::now();
     let answered = async {
         let mut conn = connecting.await.map_err(|error| error.to_string())?;
         let script = command(&*conn.connection, "EVAL", &["return 1", "0"]);
         conn.router.run(script).await?;
         let [shortest, longest] = REPRIEVE;
-        sleep(began.elapsed().clamp(shortest, longest)).await;
+        let reprieve = began.elapsed().clamp(shortest, longest);
+        // By now, the server has read what it delays the old connection for.
+        sleep(reprieve.max(blocked)).await;
         // A process that was stopped meanwhile reads the answer of the old connection before this one.
         let ping = Conn::ping(&*conn.connection, 0, PING_WAIT, &mut conn.pong);
         conn.router.run(ping).await?;
@@ -104,3 +141,7 @@ async fn proof(connecting: impl Future<Output = Result<Conn, Error>>) -> Conn {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "doubt_tests.rs"]
+mod tests;

@@ -71,7 +71,9 @@ impl SingleServer {
         let connector = Connector::new(target.server.clone(), 1)
             .to(Arc::new(locator.clone()))
             .within_scope(scope.clone());
-        let listener = Connector::new(target.server, MESSAGES).to(Arc::new(locator.clone()));
+        let listener = Connector::new(target.server, MESSAGES)
+            .to(Arc::new(locator.clone()))
+            .within_scope(scope.clone());
         let (mut first, first_listening) = match target.lazy {
             true => (None, None),
             false => (

@@ -15,7 +15,7 @@ use super::{
     conn::Conn,
     connection::{Connection, Pushed},
     connector::Connector,
-    doubt::{Doubts, End},
+    doubt::{Doubts, End, provable},
     renewal::ENDS_TO_LOG_IN,
 };
 use session::{AT_ONCE, Session};
@@ -125,7 +125,10 @@ impl Subscriber {
                     rest.max(silence(unsubscribed))
                 }
             };
-            if let ConnIdentity::Known(identity) = &conn.identity {
+            // A successor has had it killed.
+            if let ConnIdentity::Known(identity) = &conn.identity
+                && successor.is_none()
+            {
                 alive.truncate(MOST_ALIVE - 1);
                 alive.push_front(identity.clone());
             }
@@ -159,7 +162,8 @@ impl Subscriber {
         let mut session = Session::new(conn, &self.channels);
         let late = std::iter::from_fn(|| wants.try_recv().ok());
         let everything = wanted.everything(late);
-        let (router, identity) = (&mut conn.router, &conn.identity);
+        let (identity, scope) = (&conn.identity, conn.scope.as_ref());
+        let (router, endpoint) = (&mut conn.router, self.connector.endpoint());
         let mut is_proven = false;
         let ended = |end, is_proven, during| {
             let during = if is_proven { During::Proved } else { during };
@@ -188,13 +192,10 @@ impl Subscriber {
                 reason = router.ended() => return ended(reason.into(), is_proven, During::Rest),
                 // A look that is due precedes the changes: a steady stream of them would put it off for ever.
                 () = tokio::time::sleep_until(session.next_look()) => {
-                    let is_doubted = session.is_doubted();
+                    let old = provable(identity, scope).filter(|_| session.is_doubted());
                     let looking = router.run(session.look(wanted));
-                    let looked = match is_doubted {
-                        true => doubts.settle(looking, self.connector.connect_beside(identity)).await,
-                        false => looking.await.map_err(End::from),
-                    };
-                    if let Err(end) = looked {
+                    let connecting = self.connector.connect_beside(&endpoint);
+                    if let Err(end) = doubts.settle(looking, old, connecting).await {
                         return ended(end, is_proven, During::Rest);
                     }
                     // A connection without channels has nothing to prove.
@@ -211,8 +212,9 @@ impl Subscriber {
                     };
                     // A few round trips at most.
                     let applying = router.run(session.apply(change, wanted));
-                    let successor = self.connector.connect_beside(identity);
-                    if let Err(end) = doubts.settle(applying, successor).await {
+                    let old = provable(identity, scope);
+                    let connecting = self.connector.connect_beside(&endpoint);
+                    if let Err(end) = doubts.settle(applying, old, connecting).await {
                         is_proven &= first == During::Rest;
                         return ended(end, is_proven, first);
                     }

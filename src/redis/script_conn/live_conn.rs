@@ -19,12 +19,12 @@ use tokio_util::sync::CancellationToken;
 use super::traffic::{CHECK_EVERY, InFlight, Traffic};
 use crate::{
     redis::{
-        batch_scope::{BatchScope, ConnScope, NOT_SENT},
+        batch_scope::{ConnScope, NOT_SENT},
         client_info::{ConnIdentity, Identity},
         conn::{Conn, Pong, Router},
         connection::{Connection, Frame},
         connector::Connector,
-        doubt::{Doubts, End},
+        doubt::{Doubts, End, provable},
         frame,
     },
     sync::lock,
@@ -126,8 +126,8 @@ impl LiveConn {
     /// Whether the server has described the connection. Over a unix socket, the description has no identity.
     pub(in crate::redis) fn has_description(&self) -> bool {
         let is_known = matches!(self.identity(), ConnIdentity::Known(_));
-        let is_straight = |scope: &ConnScope| scope.now() != BatchScope::OneName;
-        is_known || self.scope.as_ref().is_some_and(is_straight)
+        let scope = self.scope.as_ref();
+        is_known || scope.is_some_and(ConnScope::leads_straight)
     }
 
     pub(super) fn identity(&self) -> ConnIdentity {
@@ -259,6 +259,7 @@ impl LiveConn {
         let mut checks = tokio::time::interval(CHECK_EVERY);
         let (mut number, mut pong) = (0, self.pong);
         let mut doubts = Doubts::new(self.ping_wait);
+        let endpoint = connector.endpoint();
         loop {
             number += 1;
             tokio::select! {
@@ -286,8 +287,11 @@ impl LiveConn {
             }
             let ping = Conn::ping(&*self.connection, number, self.ping_wait, &mut pong);
             let identity = self.identity();
-            let settled = doubts.settle(router.run(ping), connector.connect_beside(&identity));
-            if let Err(end) = settled.await {
+            // Without a call that waits, nothing is worth a second connection to a busy server.
+            let is_awaited = self.traffic.lacks_replies();
+            let old = provable(&identity, self.scope.as_ref()).filter(|_| is_awaited);
+            let connecting = connector.connect_beside(&endpoint);
+            if let Err(end) = doubts.settle(router.run(ping), old, connecting).await {
                 return end;
             }
             self.traffic.answered();

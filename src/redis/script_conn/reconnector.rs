@@ -77,14 +77,14 @@ impl Reconnector {
         }
     }
 
-    /// Connects, unless `successor` is open already, and has the server kill the previous connection.
+    /// Connects and has the server kill the previous connection, unless there is a `successor`, which has done so.
     async fn connect(
         &mut self,
         old: Option<&LiveConn>,
         mut successor: Option<Conn>,
     ) -> Option<(Arc<LiveConn>, Router)> {
         let identity = match old.map(LiveConn::identity) {
-            Some(ConnIdentity::Known(identity)) => Some(identity),
+            Some(ConnIdentity::Known(identity)) if successor.is_none() => Some(identity),
             _ => None,
         };
         let conn = loop {

@@ -65,7 +65,7 @@ impl Traffic {
     }
 
     /// Whether calls wait, or were given up without a reply.
-    fn lacks_replies(&self) -> bool {
+    pub(super) fn lacks_replies(&self) -> bool {
         self.in_flight.load(Ordering::Relaxed) > 0 || self.given_up.load(Ordering::Relaxed)
     }
 

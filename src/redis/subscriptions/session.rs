@@ -211,12 +211,14 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Whether the next [`look`](Self::look) takes one round trip, and is longer than another connection takes to open.
+    /// Whether a second connection may prove this one dead during the next [`look`](Self::look): a waiter needs it, and the look may
+    /// last longer than a connection takes to open, but takes one round trip.
     pub(super) fn is_doubted(&self) -> bool {
+        let is_needed = !self.subscribed.is_empty();
         match self.channels {
-            Channels::Everywhere => true,
+            Channels::Everywhere => is_needed,
             Channels::OfCluster => false,
-            Channels::OfShard(_) => self.missing.is_empty(),
+            Channels::OfShard(_) => is_needed && self.missing.is_empty(),
         }
     }
 

@@ -216,8 +216,22 @@ async fn server_that_is_always_slow_is_left_in_peace() {
         visit(&client).await;
     }
     let opened = firewall.0.latest.load(Relaxed) - before;
-    assert!(opened <= 2, "{opened} further connections");
+    assert!(opened <= 4, "{opened} further connections");
     assert_eq!(server.connections(), open);
+}
+
+/// No call waits: many clients would all connect to a busy server at their next `PING`.
+#[tokio::test(start_paused = true)]
+async fn idle_client_of_a_busy_server_opens_no_connection() {
+    let (_server, firewall, client) = stage().await;
+    sleep(Duration::from_secs(60)).await;
+    let before = firewall.0.latest.load(Relaxed);
+    for _ in 0..60 {
+        firewall.keep_busy(Duration::from_millis(1_800));
+        sleep(Duration::from_secs(2)).await;
+    }
+    assert_eq!(firewall.0.latest.load(Relaxed), before);
+    drop(client);
 }
 
 /// A firewall that also drops new connections: the old rule finds the end.
