@@ -1,6 +1,7 @@
 //! A master with replicas and sentinels, for the crate's own simulator.
 
 use std::{
+    collections::BTreeMap,
     fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
@@ -24,6 +25,8 @@ use crate::{
 
 /// The interval at which the sentinels check the servers.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// The names of the primary and of the readers.
+const NAMES: [&str; 2] = ["primary.test", "reader.test"];
 /// The longest hang of a server.
 const FOR_EVER: Duration = Duration::from_secs(86_400);
 
@@ -87,6 +90,35 @@ impl Replicated {
             .config(config)
             .build()
             .await
+    }
+
+    /// Connects a client that knows two names, as of a primary and its readers, and asks no sentinel.
+    ///
+    /// # Errors
+    ///
+    /// As [`LockClient::connect`].
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`LockClient::connect`].
+    pub async fn client_by_names(&self, config: Config) -> Result<LockClient, Error> {
+        let [primary, reader] = NAMES;
+        let target = Target::url(&format!("redis-replicated://{primary}?node={reader}"))?;
+        let target = target.over(Arc::new(self.network.clone()));
+        let builder = LockClient::builder().target(target).config(config);
+        builder.build().await
+    }
+
+    /// Leads the names of the primary and of the readers to these servers.
+    pub fn lead_names_to(&self, primary: usize, reader: usize) {
+        let sentinels = lock(&self.sentinels);
+        let mut state = self.network.state();
+        let servers = state.servers.keys();
+        let mut routes: BTreeMap<_, _> = servers.map(|at| (at.clone(), at.clone())).collect();
+        for (name, node) in NAMES.into_iter().zip([primary, reader]) {
+            routes.insert((name.into(), 6379), sentinels.nodes[node].clone());
+        }
+        state.routes = Some(routes);
     }
 
     /// Opens a connection of another kind of client to the master.

@@ -92,9 +92,12 @@ pub(super) fn info(caller: &mut Caller<'_>, args: &[&[u8]]) -> Outcome {
     };
     let mut sections = Vec::new();
     if wants("server") {
+        let address = &server.settings.address;
+        let run_id: String = address.bytes().map(|byte| format!("{byte:02x}")).collect();
         sections.push(format!(
-            "# Server\r\nredis_version:{VERSION}\r\nredis_mode:standalone\r\nprocess_id:1\r\ntcp_port:{}\r\n",
-            server.settings.address.rsplit(':').next().unwrap_or_default(),
+            "# Server\r\nredis_version:{VERSION}\r\nredis_mode:standalone\r\nprocess_id:1\r\nrun_id:{run_id:0<40.40}\r\n\
+             tcp_port:{}\r\n",
+            address.rsplit(':').next().unwrap_or_default(),
         ));
     }
     if wants("clients") {

@@ -16,7 +16,7 @@ use redisson_lock::{
         simulation::{Ending, Executed, Fate, Faults, Frame, Replicated},
     },
 };
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 const LEASE: Duration = Duration::from_secs(30);
 
@@ -435,4 +435,41 @@ async fn after_a_refused_wait_the_next_connection_waits_for_replicas_again() {
             server.disconnect();
         }
     }
+}
+
+/// The names of a managed service: the readers' name follows later than the primary's, and leads to the new primary meanwhile.
+#[tokio::test(start_paused = true)]
+async fn two_names_of_one_server_lead_to_one_master_before_and_after_a_failover() {
+    let world = Replicated::new(1);
+    let first = world.master();
+    let replica = (first + 1) % 3;
+    for reader in [replica, first] {
+        world.lead_names_to(first, reader);
+        let client = world.client_by_names(Config::default()).await.unwrap();
+        let lock = client.reentrant_lock("a");
+        lock.lock().await.unwrap().unlock().await.unwrap();
+        client.shutdown().await;
+    }
+    let client = world.client_by_names(Config::default()).await.unwrap();
+    let lock = client.reentrant_lock("a");
+    lock.lock().await.unwrap().unlock().await.unwrap();
+    assert!(world.fail_over());
+    let new = world.master();
+    assert_ne!(new, first);
+    world.lead_names_to(new, new);
+    // The replaced master serves its connections until it learns of its successor.
+    let found = timeout(Duration::from_secs(10), async {
+        loop {
+            if let Ok(guard) = lock.lock().await {
+                match world.holders("a").is_empty() {
+                    true => drop(guard.unlock().await),
+                    false => return guard,
+                }
+            }
+            sleep(Duration::from_millis(100)).await;
+        }
+    });
+    let guard = found.await.expect("the new master is found");
+    assert_eq!(world.holders("a").len(), 1);
+    guard.unlock().await.unwrap();
 }
