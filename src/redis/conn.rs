@@ -51,18 +51,18 @@ fn own_id(nodes: &str) -> Option<&str> {
     })
 }
 
-/// The mode and role in an answer to `INFO`; empty if it has none. Valkey has another name for the mode.
+/// The mode and role in an answer to `INFO`; empty if it has none. The mode is `redis_mode`, `server_mode` or `redict_mode`.
 fn mode_and_role(info: &str) -> (String, String) {
-    let said = |names: &[&str]| {
-        let mut fields = info.lines().filter_map(|line| line.split_once(':'));
-        let field = fields.find(|(name, _)| names.contains(name));
-        field.map(|(_, value)| value.trim().to_owned())
+    let said = |is: &dyn Fn(&str, &str) -> bool| {
+        let fields = info.lines().filter_map(|line| line.split_once(':'));
+        let mut fields = fields.map(|(name, value)| (name, value.trim()));
+        let field = fields.find(|(name, value)| is(name, value));
+        field.map_or_else(String::new, |(_, value)| value.to_owned())
     };
-    let mode = said(&["redis_mode", "server_mode"]);
-    (
-        mode.unwrap_or_default(),
-        said(&["role"]).unwrap_or_default(),
-    )
+    let is_mode = |name: &str, value: &str| {
+        name.ends_with("_mode") && ["standalone", "sentinel", "cluster"].contains(&value)
+    };
+    (said(&is_mode), said(&|name, _| name == "role"))
 }
 
 /// How a peer answers the `PING`s of one connection. Envoy echoes nothing, and twemproxy closes on a number.
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn mode_has_one_name_of_redis_and_one_of_valkey() {
+    fn mode_has_a_name_of_redis_of_valkey_and_of_redict() {
         let read = |info| {
             let (mode, role) = mode_and_role(info);
             format!("{mode} {role}")
@@ -316,6 +316,9 @@ mod tests {
         assert_eq!(read(redis), "sentinel master");
         let valkey = "redis_version:7.2.4\r\nserver_mode:cluster\r\nrole:slave\r\n";
         assert_eq!(read(valkey), "cluster slave");
-        assert_eq!(read("no field"), " ");
+        let redict =
+            "redict_version:7.3.0\r\nother_mode:x\r\nredict_mode:standalone\r\nrole:master\r\n";
+        assert_eq!(read(redict), "standalone master");
+        assert_eq!(read("other_mode:x\r\nno field"), " ");
     }
 }

@@ -111,9 +111,10 @@ fn end_point(probe: &Probe, asked: &ProbedNode, findings: &mut Findings) {
 
 /// Checks the version. Returns whether the other checks are possible.
 fn version(address: &str, info: &Info, findings: &mut Findings) -> bool {
-    // Valkey has a name of its own for the mode.
-    let mode = info.get("redis_mode").or_else(|| info.get("server_mode"));
-    if mode.is_some_and(|mode| mode == "sentinel") {
+    // Valkey and Redict have names of their own for the mode.
+    let is_sentinel =
+        |(name, value): (&String, &String)| name.ends_with("_mode") && value == "sentinel";
+    if info.iter().any(is_sentinel) {
         findings.problem(
             "server",
             format!("{address} is a sentinel, which stores no locks"),
