@@ -36,6 +36,8 @@ const LONGEST_SEND: Duration = Duration::from_secs(5);
 /// The final requests of a client, and how to reach its server.
 pub(super) struct FinalRequests {
     target: Target,
+    /// Whether a task of the client ended before its answer.
+    has_begun_to_end: AtomicBool,
     /// Whether the runtime has ended without a shutdown.
     is_due: AtomicBool,
     /// The server could not be reached in time: it is not tried again.
@@ -56,10 +58,39 @@ impl Drop for RuntimeEndGuard {
     }
 }
 
+/// Belongs to a job of the release task. A drop before [`finished`](Self::finished) means that the runtime has begun to end.
+pub(super) struct JobGuard {
+    engine: Arc<Engine>,
+    is_finished: bool,
+}
+
+impl JobGuard {
+    pub(super) fn new(engine: &Arc<Engine>) -> Self {
+        Self {
+            engine: engine.clone(),
+            is_finished: false,
+        }
+    }
+
+    pub(super) fn finished(mut self) {
+        self.is_finished = true;
+    }
+}
+
+impl Drop for JobGuard {
+    fn drop(&mut self) {
+        if !self.is_finished {
+            let has_begun = &self.engine.final_requests.has_begun_to_end;
+            has_begun.store(true, Ordering::Release);
+        }
+    }
+}
+
 impl FinalRequests {
     pub(super) fn new(target: Target) -> Self {
         Self {
             target,
+            has_begun_to_end: AtomicBool::new(false),
             is_due: AtomicBool::new(false),
             is_unreachable: AtomicBool::new(false),
             pending: Mutex::default(),
@@ -69,6 +100,11 @@ impl FinalRequests {
     /// Adds a request, to be sent at the end of the runtime.
     pub(super) fn add(&self, request: Request) {
         lock(&self.pending).push(request);
+    }
+
+    /// Whether the runtime ends tasks: a job was dropped, or its connection ended before the client closed any.
+    pub(super) fn are_near(&self) -> bool {
+        self.has_begun_to_end.load(Ordering::Acquire) || !lock(&self.pending).is_empty()
     }
 
     /// Sends the requests on a new connection, by a new thread, and waits for that.

@@ -19,7 +19,7 @@ use super::{BoxFuture, CallError, Engine, SHUTDOWN_WAIT, runtime};
 use crate::{
     durability::Durability,
     engine::{
-        final_requests::RuntimeEndGuard,
+        final_requests::{JobGuard, RuntimeEndGuard},
         hold_guard::{OnFailure, released},
         hold_set::HoldId,
         owners::OwnerEntryRef,
@@ -113,29 +113,40 @@ impl Engine {
         mut jobs: QueuedJobs,
     ) {
         while let Some(Some(job)) = jobs.recv().await {
-            self.tasks.spawn(job);
+            self.run_job(job);
         }
         self.tasks.close();
         let rest = self.run_remaining(&mut jobs);
         if tokio::time::timeout(SHUTDOWN_WAIT, rest).await.is_err() {
             tracing::warn!("a lock client closes although not all releases were answered");
+        } else if self.final_requests.are_near() {
+            // Another thread of the runtime has ended the jobs. The guard sends the final requests.
+            return;
         }
         self.wind_up().await;
     }
 
+    fn run_job(self: &Arc<Self>, job: Job) {
+        let guard = JobGuard::new(self);
+        self.tasks.spawn(async move {
+            job.await;
+            guard.finished();
+        });
+    }
+
     /// Runs the jobs that the last jobs queue: an attempt that is granted late is given back.
-    async fn run_remaining(&self, jobs: &mut QueuedJobs) {
+    async fn run_remaining(self: &Arc<Self>, jobs: &mut QueuedJobs) {
         loop {
             tokio::select! {
                 biased;
                 job = jobs.recv() => match job {
-                    Some(Some(job)) => drop(self.tasks.spawn(job)),
+                    Some(Some(job)) => self.run_job(job),
                     Some(None) => {}
                     None => return,
                 },
                 // The last task may have queued a job meanwhile.
                 () = self.tasks.wait() => match jobs.try_recv() {
-                    Ok(job) => drop(job.map(|job| self.tasks.spawn(job))),
+                    Ok(job) => job.into_iter().for_each(|job| self.run_job(job)),
                     // A task may have begun another release since.
                     Err(_) if !self.tasks.is_empty() => {}
                     Err(_) => return,
