@@ -1,38 +1,16 @@
 //! Clusters behind tunnels: what their nodes announce leads nowhere, and `--map` translates it.
 
-use testbed::{Clustered, Server, eventually};
-use tokio::{
-    io::copy_bidirectional,
-    net::{TcpListener, TcpStream},
-    task::JoinSet,
-};
+use testbed::{Clustered, Forwarder, Server, eventually};
 
 use crate::{GENEROUS, code, done, done_at, rlock_at, text, tls::make_certificates};
 
 const HELD: [&str; 3] = ["HSET", "2da5e3c1-0000-4000-8000-000000000000:1", "1"];
 
-/// Forwards connections to a server on this machine, whatever they carry. The drop of the tasks closes the tunnel.
-async fn tunnel(to: u16, tunnels: &mut JoinSet<()>) -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let port = listener.local_addr().unwrap().port();
-    tunnels.spawn(async move {
-        let mut connections = JoinSet::new();
-        while let Ok((mut near, _)) = listener.accept().await {
-            connections.spawn(async move {
-                let mut far = TcpStream::connect(("127.0.0.1", to)).await?;
-                copy_bidirectional(&mut near, &mut far).await
-            });
-        }
-    });
-    port
-}
-
 /// A cluster, a tunnel to each node, and the options that lead through them.
 struct Tunnelled {
     cluster: Clustered,
-    /// The port of the tunnel to the first node.
-    port: u16,
-    _tunnels: JoinSet<()>,
+    /// In the order of the nodes.
+    tunnels: Vec<Forwarder>,
     map: Vec<String>,
     /// The name of a lock of each node.
     names: Vec<String>,
@@ -41,8 +19,7 @@ struct Tunnelled {
 impl Tunnelled {
     async fn start(options: &[&str]) -> Self {
         let cluster = Clustered::start_with(3, false, options).await;
-        let (mut tunnels, mut ports) = (JoinSet::new(), Vec::new());
-        let (mut map, mut names) = (Vec::new(), Vec::new());
+        let (mut tunnels, mut map, mut names) = (Vec::new(), Vec::new(), Vec::new());
         for node in 0..cluster.servers.len() {
             names.push(cluster.name_on(node, "job").await);
         }
@@ -57,9 +34,9 @@ impl Tunnelled {
                     .command::<()>(&["CONFIG", "SET", setting, port])
                     .await;
             }
-            let port = tunnel(server.port(), &mut tunnels).await;
-            map.push(format!("127.0.0.1:{dead}=127.0.0.1:{port}"));
-            ports.push(port);
+            let tunnel = Forwarder::start(server.port()).await;
+            map.push(format!("127.0.0.1:{dead}=127.0.0.1:{}", tunnel.port()));
+            tunnels.push(tunnel);
         }
         let real: Vec<_> = cluster.servers.iter().map(Server::port).collect();
         eventually("all nodes announce the dead ports", GENEROUS, async || {
@@ -74,15 +51,14 @@ impl Tunnelled {
         .await;
         Self {
             cluster,
-            port: ports[0],
-            _tunnels: tunnels,
+            tunnels,
             map,
             names,
         }
     }
 
     fn url(&self, scheme: &str) -> String {
-        format!("{scheme}://127.0.0.1:{}", self.port)
+        format!("{scheme}://127.0.0.1:{}", self.tunnels[0].port())
     }
 
     fn map(&self) -> Vec<&str> {
