@@ -41,7 +41,7 @@ impl Fleet {
         }
         let mut listed = nodes(&mut first).await?;
         listed.retain(Listed::may_have_keys);
-        let mut hosts = Hosts::of(&mut first).await?;
+        let mut hosts = Hosts::of(probe, &mut first).await?;
         for node in listed {
             match hosts.reach(probe, &node).await {
                 Ok(master) => {

@@ -1,10 +1,10 @@
 //! The nodes of a cluster, as one of them lists them.
 
-use redisson_lock::probe::{Address, Frame, Probe, ProbedNode};
+use redisson_lock::probe::{Address, Preferred as Host, Probe, ProbedNode};
 
 use crate::{
     Failure,
-    answers::{error, good, list, pairs, text},
+    answers::{error, good, text},
     exit,
 };
 
@@ -42,31 +42,21 @@ impl Listed {
     }
 }
 
-/// A sort of host by which a node is reached.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Host {
-    Ip,
-    Name,
-    /// That of the node that lists the nodes, with the port of each.
-    Asked,
-}
-
-/// The sorts of hosts by which nodes are tried, the best first. A host that does not answer takes seconds, for each node.
+/// The sorts of hosts by which nodes are tried. A host that does not answer takes seconds, for each node.
 pub struct Hosts {
+    /// The best comes first.
     order: Vec<Host>,
-    asked: String,
 }
 
 impl Hosts {
     /// Begins with the host that the nodes prefer (`cluster-preferred-endpoint-type`). A user may lack the right to ask.
-    pub async fn of(asked: &mut ProbedNode) -> Result<Self, Failure> {
+    pub async fn of(probe: &Probe, asked: &mut ProbedNode) -> Result<Self, Failure> {
         let slots = asked.ask("CLUSTER", &["SLOTS"]).await?;
-        let preferred = preferred(&slots);
+        let preferred = probe.preferred(&slots, asked.host().unwrap_or_default());
         let mut order = vec![Host::Ip, Host::Name];
         order.retain(|host| *host != preferred);
         order.insert(0, preferred);
-        let asked = asked.host().unwrap_or_default().to_owned();
-        Ok(Self { order, asked })
+        Ok(Self { order })
     }
 
     /// The addresses at which a node may be reached.
@@ -79,9 +69,9 @@ impl Hosts {
             let address = match host {
                 Host::Ip => node.addresses.first()?.clone(),
                 Host::Name => node.addresses.get(1)?.clone(),
-                Host::Asked => (self.asked.clone(), node.addresses.first()?.1),
+                Host::Asked(asked) => (asked.clone(), node.addresses.first()?.1),
             };
-            Some((*host, address))
+            Some((host.clone(), address))
         })
     }
 
@@ -103,23 +93,6 @@ impl Hosts {
         let mut failed = failed.map_or_else(|| Failure::silent(exit::UNAVAILABLE), Failure::from);
         failed.message += " (the cluster announces this node: if this machine reaches it at another address, as through a tunnel, give --map FROM=TO)";
         Err(failed)
-    }
-}
-
-/// The sort of host in an answer to `CLUSTER SLOTS`.
-fn preferred(slots: &Frame) -> Host {
-    let ranges = list(slots).iter().map(list);
-    let mut nodes = ranges.flat_map(|range| range.get(2..).unwrap_or_default());
-    let Some([host, .., details]) = nodes.find_map(|node| list(node).get(..4)) else {
-        return Host::Ip;
-    };
-    let has_ip = pairs(details).iter().any(|(name, _)| name == "ip");
-    match text(host).as_deref() {
-        None | Some("") => Host::Asked,
-        // A node without a name among nodes that prefer names.
-        Some("?") => Host::Name,
-        Some(_) if has_ip => Host::Name,
-        Some(_) => Host::Ip,
     }
 }
 
@@ -218,30 +191,6 @@ mod tests {
         }
         for too_many in ["0-16383 7", &"0-16383 ".repeat(1 << 18)] {
             assert_eq!(count(too_many), None);
-        }
-    }
-
-    #[test]
-    fn preferred_hosts_are_read() {
-        let text = |text: &'static str| Frame::Text(text.into());
-        let slots = |host: Frame, details: &[&'static str]| {
-            let details = details.iter().map(|word| text(word)).collect();
-            let node = [host, Frame::Number(1), text("07c3"), Frame::List(details)];
-            let range = [Frame::Number(0), Frame::Number(1), Frame::List(node.into())];
-            Frame::List(vec![Frame::List(range.into())])
-        };
-        let (name, ip) = (["hostname", "one.example"], ["ip", "10.0.0.1"]);
-        for (answer, expected) in [
-            (slots(text("10.0.0.1"), &[]), Host::Ip),
-            (slots(text("10.0.0.1"), &name), Host::Ip),
-            (slots(text("one.example"), &ip), Host::Name),
-            (slots(text("?"), &ip), Host::Name),
-            (slots(Frame::Null, &ip), Host::Asked),
-            (slots(text(""), &ip), Host::Asked),
-            (Frame::Error("NOPERM no".into()), Host::Ip),
-            (Frame::List(vec![Frame::List(Vec::new())]), Host::Ip),
-        ] {
-            assert_eq!(preferred(&answer), expected, "{answer:?}");
         }
     }
 }

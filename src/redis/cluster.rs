@@ -42,6 +42,7 @@ use crate::{
     timers::timeout,
     wire::script::{Operation, Publishing, Script},
 };
+pub use node_list::Preferred;
 use seeds::ANSWER_WAIT;
 pub(super) use topology::Topology;
 

@@ -15,7 +15,7 @@ use super::{
     locator::{Locator, Question},
     target::Target,
 };
-pub use super::{connection::Frame, rights::QUESTION as MAY_PUBLISH};
+pub use super::{cluster::Preferred, connection::Frame, rights::QUESTION as MAY_PUBLISH};
 use crate::{endpoint_kind::EndpointKind, error::Error, wire::Refusal};
 
 /// How long a connection may take to open.
@@ -143,6 +143,11 @@ impl Probe {
     /// Those of [`LockClient::connect`](crate::LockClient::connect).
     pub async fn at(&self, address: &Address) -> Result<ProbedNode, Error> {
         self.reach(&self.mapped(address)).await
+    }
+
+    /// The host that the nodes of a cluster prefer, by the answer of the node at the host `asked` to `CLUSTER SLOTS`.
+    pub fn preferred(&self, slots: &Frame, asked: &str) -> Preferred {
+        Preferred::of(slots, asked, self.server.transport.is_encrypted())
     }
 
     async fn reach(&self, address: &Address) -> Result<ProbedNode, Error> {

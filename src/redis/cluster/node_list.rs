@@ -17,16 +17,27 @@ const LONGEST_HOST: usize = 255;
 
 /// The host by which the nodes have their clients reach them (`cluster-preferred-endpoint-type`).
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Preferred {
+pub enum Preferred {
+    /// The IP address of each node.
     Ip,
+    /// The host name of each node.
     Name,
     /// The one at which the client has asked, for every node.
     Asked(String),
 }
 
 impl Preferred {
-    /// Reads the answer of the node at `asked` to `CLUSTER SLOTS`. `None` if it has no slots, or refuses the question.
-    pub(super) fn read(slots: &Frame, asked: &Address) -> Option<Self> {
+    /// Reads the answer of the node at the host `asked` to `CLUSTER SLOTS`. The default serves nodes that tell nothing.
+    pub(in crate::redis) fn of(slots: &Frame, asked: &str, is_encrypted: bool) -> Self {
+        Self::read(slots, asked).unwrap_or(match is_encrypted {
+            // Certificates have names in most places.
+            true => Self::Name,
+            false => Self::Ip,
+        })
+    }
+
+    /// `None` if the node has no slots, refuses the question, or does not know its own address.
+    fn read(slots: &Frame, asked: &str) -> Option<Self> {
         let Frame::List(ranges) = slots else {
             return None;
         };
@@ -43,7 +54,7 @@ impl Preferred {
                 .is_some_and(|more| frame::map(more).contains_key("ip"));
             let host = parts.first()?;
             match frame::text(host).as_deref() {
-                None if *host == Frame::Null => Some(Self::Asked(asked.0.clone())),
+                None if *host == Frame::Null => Some(Self::Asked(asked.to_owned())),
                 // A node that does not know its own IP address yet.
                 None | Some("") => None,
                 // A node without a name among nodes that prefer names.
@@ -207,23 +218,26 @@ mod tests {
             let range = [Frame::Number(0), Frame::Number(1), Frame::List(node.into())];
             Frame::List(vec![Frame::List(range.into())])
         };
-        let read = |slots: &Frame| Preferred::read(slots, &("asked".into(), 1));
+        let read = |slots: &Frame| {
+            [false, true].map(|is_encrypted| Preferred::of(slots, "asked", is_encrypted))
+        };
+        let both = |preferred: Preferred| [preferred.clone(), preferred];
         let by_ip = text("10.0.0.1");
         let name = ["hostname", "one.example"];
-        assert_eq!(read(&slots(by_ip.clone(), &[])), Some(Preferred::Ip));
-        assert_eq!(read(&slots(by_ip, &name)), Some(Preferred::Ip));
+        assert_eq!(read(&slots(by_ip.clone(), &[])), both(Preferred::Ip));
+        assert_eq!(read(&slots(by_ip, &name)), both(Preferred::Ip));
         let ip = ["ip", "10.0.0.1"];
         let by_name = slots(text("one.example"), &ip);
-        assert_eq!(read(&by_name), Some(Preferred::Name));
-        assert_eq!(read(&slots(text("?"), &ip)), Some(Preferred::Name));
-        let asked = Some(Preferred::Asked("asked".into()));
+        assert_eq!(read(&by_name), both(Preferred::Name));
+        assert_eq!(read(&slots(text("?"), &ip)), both(Preferred::Name));
+        let asked = both(Preferred::Asked("asked".into()));
         assert_eq!(read(&slots(Frame::Null, &ip)), asked);
         let short = Frame::List(vec![Frame::List(vec![Frame::Number(0)])]);
         let refused = Frame::Error("NOPERM no".into());
         // Before `CLUSTER MEET`, a node does not know its own address.
         let unmet = slots(text(""), &[]);
         for odd in [short, refused, unmet, Frame::List(Vec::new()), Frame::Null] {
-            assert_eq!(read(&odd), None, "{odd:?}");
+            assert_eq!(read(&odd), [Preferred::Ip, Preferred::Name], "{odd:?}");
         }
     }
 

@@ -97,12 +97,7 @@ async fn ask(server: &ServerConfig, address: &Address) -> Result<FirstAnswer, Er
             "the user may not run PUBSUB SHARDNUMSUB: the client uses classic channels"
         );
     }
-    // Certificates have names in most places.
-    let preferred =
-        Preferred::read(&slots, address).unwrap_or_else(|| match server.transport.is_encrypted() {
-            true => Preferred::Name,
-            false => Preferred::Ip,
-        });
+    let preferred = Preferred::of(&slots, &address.0, server.transport.is_encrypted());
     match read(&nodes, address, &preferred) {
         Some(listed) => Ok(FirstAnswer {
             listed,
