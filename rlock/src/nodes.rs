@@ -44,19 +44,27 @@ impl Listed {
 
 /// The sorts of hosts by which nodes are tried. A host that does not answer takes seconds, for each node.
 pub struct Hosts {
+    preferred: Host,
     /// The best comes first.
     order: Vec<Host>,
+    /// The host of the node that lists the nodes.
+    asked: String,
 }
 
 impl Hosts {
     /// Begins with the host that the nodes prefer (`cluster-preferred-endpoint-type`). A user may lack the right to ask.
     pub async fn of(probe: &Probe, asked: &mut ProbedNode) -> Result<Self, Failure> {
         let slots = asked.ask("CLUSTER", &["SLOTS"]).await?;
-        let preferred = probe.preferred(&slots, asked.host().unwrap_or_default());
+        let asked = asked.host().unwrap_or_default().to_owned();
+        let preferred = probe.preferred(&slots, &asked);
         let mut order = vec![Host::Ip, Host::Name];
         order.retain(|host| *host != preferred);
-        order.insert(0, preferred);
-        Ok(Self { order })
+        order.insert(0, preferred.clone());
+        Ok(Self {
+            preferred,
+            order,
+            asked,
+        })
     }
 
     /// The addresses at which a node may be reached.
@@ -81,7 +89,12 @@ impl Hosts {
         choices.sort_by_key(|(_, address)| probe.mapped(address) == *address);
         let mut failed = None;
         for (host, address) in choices {
-            match probe.at(&address).await {
+            // From this machine, a host that the node does not prefer, or that of the URL, may lead to another server.
+            let reached = match host == self.preferred && address.0 != self.asked {
+                true => probe.at(&address).await,
+                false => probe.node_at(&node.id, &address).await,
+            };
+            match reached {
                 Ok(reached) => {
                     self.order.retain(|other| *other != host);
                     self.order.insert(0, host);

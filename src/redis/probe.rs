@@ -145,6 +145,18 @@ impl Probe {
         self.reach(&self.mapped(address)).await
     }
 
+    /// Connects to the node `id` of a cluster, if it is the server that answers at `address`.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`LockClient::connect`](crate::LockClient::connect), and [`Error::Unavailable`] for another server.
+    pub async fn node_at(&self, id: &str, address: &Address) -> Result<ProbedNode, Error> {
+        let mut reached = self.at(address).await?;
+        reached.conn.node_id = Some(id.to_owned());
+        reached.conn.check_node().await?;
+        Ok(reached)
+    }
+
     /// The host that the nodes of a cluster prefer, by the answer of the node at the host `asked` to `CLUSTER SLOTS`.
     pub fn preferred(&self, slots: &Frame, asked: &str) -> Preferred {
         Preferred::of(slots, asked, self.server.transport.is_encrypted())
