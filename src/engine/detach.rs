@@ -153,7 +153,11 @@ impl Engine {
             return result;
         }
         let (done, result) = oneshot::channel();
-        let task = async move { drop(done.send(future.await)) };
+        let guard = self.final_requests.guard();
+        let task = async move {
+            drop(done.send(future.await));
+            guard.finished();
+        };
         self.tasks.spawn_on(task, self.runtime());
         result.await.unwrap_or(Err(Error::Closed))
     }

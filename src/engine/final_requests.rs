@@ -36,8 +36,8 @@ const LONGEST_SEND: Duration = Duration::from_secs(5);
 /// The final requests of a client, and how to reach its server.
 pub(super) struct FinalRequests {
     target: Target,
-    /// Whether a task of the client ended before its answer.
-    has_begun_to_end: AtomicBool,
+    /// Whether the runtime has dropped an unfinished task.
+    has_begun_to_end: Arc<AtomicBool>,
     /// Whether the runtime has ended without a shutdown.
     is_due: AtomicBool,
     /// The server could not be reached in time: it is not tried again.
@@ -58,30 +58,20 @@ impl Drop for RuntimeEndGuard {
     }
 }
 
-/// Belongs to a job of the release task. A drop before [`finished`](Self::finished) means that the runtime has begun to end.
-pub(super) struct JobGuard {
-    engine: Arc<Engine>,
-    is_finished: bool,
-}
+/// Belongs to a task of the client. A drop before [`finished`](Self::finished) means that the runtime has begun to end.
+pub(super) struct TaskGuard(Option<Arc<AtomicBool>>);
 
-impl JobGuard {
-    pub(super) fn new(engine: &Arc<Engine>) -> Self {
-        Self {
-            engine: engine.clone(),
-            is_finished: false,
-        }
-    }
-
+impl TaskGuard {
     pub(super) fn finished(mut self) {
-        self.is_finished = true;
+        self.0 = None;
     }
 }
 
-impl Drop for JobGuard {
+impl Drop for TaskGuard {
     fn drop(&mut self) {
-        if !self.is_finished {
-            let has_begun = &self.engine.final_requests.has_begun_to_end;
-            has_begun.store(true, Ordering::Release);
+        // The runtime goes on after a task that panics.
+        if let Some(has_begun_to_end) = self.0.take().filter(|_| !thread::panicking()) {
+            has_begun_to_end.store(true, Ordering::Release);
         }
     }
 }
@@ -90,7 +80,7 @@ impl FinalRequests {
     pub(super) fn new(target: Target) -> Self {
         Self {
             target,
-            has_begun_to_end: AtomicBool::new(false),
+            has_begun_to_end: Arc::default(),
             is_due: AtomicBool::new(false),
             is_unreachable: AtomicBool::new(false),
             pending: Mutex::default(),
@@ -102,7 +92,11 @@ impl FinalRequests {
         lock(&self.pending).push(request);
     }
 
-    /// Whether the runtime ends tasks: a job was dropped, or its connection ended before the client closed any.
+    pub(super) fn guard(&self) -> TaskGuard {
+        TaskGuard(Some(self.has_begun_to_end.clone()))
+    }
+
+    /// Whether the runtime ends tasks: one was dropped, or its connection ended before the client closed any.
     pub(super) fn are_near(&self) -> bool {
         self.has_begun_to_end.load(Ordering::Acquire) || !lock(&self.pending).is_empty()
     }
@@ -201,4 +195,26 @@ fn final_release(tenure: &Arc<Tenure>) -> Option<Request> {
     let (spec, entry) = (&tenure.spec, tenure.entry());
     (is_ours && live < tenure.most_on_server())
         .then(|| spec.protocol.release(spec, &entry.field, None, live))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// After a panic, the client closes in the usual way.
+    #[test]
+    fn task_that_is_dropped_unfinished_shows_the_end_of_the_runtime_and_one_that_panics_does_not() {
+        let has_begun = Arc::<AtomicBool>::default();
+        let guard = || TaskGuard(Some(has_begun.clone()));
+        guard().finished();
+        let panicking = guard();
+        let ended = thread::spawn(move || {
+            let _guard = panicking;
+            panic!("the test has a task panic");
+        });
+        assert!(ended.join().is_err());
+        assert!(!has_begun.load(Ordering::Acquire));
+        drop(guard());
+        assert!(has_begun.load(Ordering::Acquire));
+    }
 }

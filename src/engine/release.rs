@@ -19,7 +19,7 @@ use super::{BoxFuture, CallError, Engine, SHUTDOWN_WAIT, runtime};
 use crate::{
     durability::Durability,
     engine::{
-        final_requests::{JobGuard, RuntimeEndGuard},
+        final_requests::RuntimeEndGuard,
         hold_guard::{OnFailure, released},
         hold_set::HoldId,
         owners::OwnerEntryRef,
@@ -126,8 +126,8 @@ impl Engine {
         self.wind_up().await;
     }
 
-    fn run_job(self: &Arc<Self>, job: Job) {
-        let guard = JobGuard::new(self);
+    fn run_job(&self, job: Job) {
+        let guard = self.final_requests.guard();
         self.tasks.spawn(async move {
             job.await;
             guard.finished();
@@ -135,7 +135,7 @@ impl Engine {
     }
 
     /// Runs the jobs that the last jobs queue: an attempt that is granted late is given back.
-    async fn run_remaining(self: &Arc<Self>, jobs: &mut QueuedJobs) {
+    async fn run_remaining(&self, jobs: &mut QueuedJobs) {
         loop {
             tokio::select! {
                 biased;
