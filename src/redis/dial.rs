@@ -9,7 +9,7 @@ use std::{fmt, net::SocketAddr, path::PathBuf, time::Duration};
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use tokio::{
     net::{TcpStream, UnixStream, lookup_host},
-    time::timeout,
+    time::{Instant, timeout},
 };
 
 use super::{
@@ -39,7 +39,7 @@ pub(super) struct Dialed {
 }
 
 /// Where a server may accept sockets.
-#[derive(Clone)]
+#[derive(Clone, PartialEq, Eq)]
 pub(super) enum Peer {
     Tcp(Place),
     Unix(PathBuf),
@@ -73,37 +73,26 @@ impl Dialer {
         peers: &mut Vec<Peer>,
         wait: Duration,
     ) -> Result<(Dialed, Peer), ConnectError> {
-        let is_one = peers.len() == 1;
         let pace = pace(wait, peers.len());
-        let mut tried = Vec::new();
-        let dialing = peers
-            .iter()
-            .cloned()
-            .enumerate()
-            .map(|(index, peer)| async move {
-                match self.dial(&peer).await {
-                    Ok(dialed) => Ok((dialed, peer, index)),
-                    Err(error) if is_one => Err((error, index)),
-                    Err(ConnectError { kind, details }) => {
-                        let details = format!("{peer}: {details}");
-                        Err((ConnectError { kind, details }, index))
-                    }
-                }
-            });
-        let dialed = first_of(dialing, pace).await;
-        let (dialed, errors) = match dialed {
-            Ok((success, errors)) => (Some(success), errors),
-            Err(errors) => (None, errors),
-        };
-        let (errors, failed): (Vec<_>, Vec<_>) = errors.into_iter().unzip();
-        tried.extend(failed);
-        tried.extend(dialed.as_ref().map(|(.., index)| *index));
-        let mut index = 0..;
-        peers.retain(|_| index.next().is_some_and(|index| !tried.contains(&index)));
-        match dialed {
-            Some((dialed, peer, _)) => Ok((dialed, peer)),
-            None => Err(together(errors)),
+        let dialing = peers.iter().cloned().map(|peer| async move {
+            let dialed = self.dial(&peer).await;
+            (peer, dialed)
+        });
+        let (dialed, failed) = first_of(dialing, pace).await;
+        let is_one = peers.len() == 1;
+        peers.retain(|peer| failed.iter().all(|(known, _)| known != peer));
+        if let Some((dialed, peer)) = dialed {
+            peers.retain(|other| *other != peer);
+            return Ok((dialed, peer));
         }
+        let error = |(peer, error): (Peer, ConnectError)| match is_one {
+            true => error,
+            false => ConnectError {
+                details: format!("{peer}: {}", error.details),
+                ..error
+            },
+        };
+        Err(together(failed.into_iter().map(error)))
     }
 
     async fn resolve(&self, (host, port): &Address) -> Result<Vec<SocketAddr>, ConnectError> {
@@ -152,42 +141,50 @@ fn pace(wait: Duration, number: usize) -> Duration {
     PACE.min(wait / 2 / number.max(1))
 }
 
-/// The first success, and the errors before it. The next attempt starts when one fails, or `pace` after the last start. Returns all
-/// errors if each fails.
-async fn first_of<T, E>(
-    attempts: impl Iterator<Item: Future<Output = Result<T, E>>>,
+/// The first attempt that succeeds, if one does, and those that failed before. The next attempt starts when one fails, or `pace`
+/// after the last start.
+async fn first_of<I, T, E>(
+    attempts: impl Iterator<Item: Future<Output = (I, Result<T, E>)>>,
     pace: Duration,
-) -> Result<(T, Vec<E>), Vec<E>> {
-    let (mut running, mut errors) = (FuturesUnordered::new(), Vec::new());
-    for attempt in attempts {
-        running.push(attempt);
-        match timeout(pace, running.next()).await {
-            Ok(Some(Ok(success))) => return Ok((success, errors)),
-            Ok(Some(Err(error))) => errors.push(error),
-            Ok(None) | Err(_) => {}
+) -> (Option<(T, I)>, Vec<(I, E)>) {
+    let (mut running, mut failed) = (FuturesUnordered::new(), Vec::new());
+    let mut attempts = attempts.fuse();
+    loop {
+        let started = attempts.next().map(|attempt| running.push(attempt));
+        let limit = started.map_or(Duration::MAX, |()| pace);
+        match timeout(limit, running.next()).await {
+            Ok(Some((id, Ok(success)))) => return (Some((success, id)), failed),
+            Ok(Some((id, Err(error)))) => failed.push((id, error)),
+            Ok(None) => return (None, failed),
+            Err(_) => {}
         }
     }
-    while let Some(ended) = running.next().await {
-        match ended {
-            Ok(success) => return Ok((success, errors)),
-            Err(error) => errors.push(error),
-        }
-    }
-    Err(errors)
 }
 
 /// One error for all attempts. It is a lasting one only if all are.
-pub(super) fn together(errors: Vec<ConnectError>) -> ConnectError {
-    let mut details: Vec<_> = errors.iter().map(|error| &*error.details).collect();
+pub(super) fn together(errors: impl IntoIterator<Item = ConnectError>) -> ConnectError {
+    let errors: Vec<_> = errors.into_iter().collect();
+    let passing = errors.iter().find(|error| !error.kind.is_lasting());
+    let told = passing.or(errors.first()).map(|error| error.kind);
+    let mut details: Vec<_> = errors.into_iter().map(|error| error.details).collect();
     details.dedup();
-    let details = details.join("; ");
-    let mut kinds = errors.iter().map(|error| error.kind);
-    let first = kinds.next().unwrap_or(ConnectErrorKind::Network);
-    let passing = kinds.find(|kind| !kind.is_lasting());
     ConnectError {
-        kind: passing.filter(|_| first.is_lasting()).unwrap_or(first),
-        details,
+        kind: told.unwrap_or(ConnectErrorKind::Network),
+        details: details.join("; "),
     }
+}
+
+/// `future`, within half of the time that is left if there are `others` to try.
+pub(super) async fn in_share<T>(
+    future: impl Future<Output = T>,
+    deadline: Instant,
+    others: usize,
+) -> Option<T> {
+    if others == 0 {
+        return Some(future.await);
+    }
+    let left = deadline.saturating_duration_since(Instant::now());
+    timeout(left / 2, future).await.ok()
 }
 
 fn network(error: impl ToString) -> ConnectError {

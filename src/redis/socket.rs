@@ -26,7 +26,7 @@ use super::{
     connection::{
         Answer, ConnectOptions, Connection, Opened, Pushed, ServerConfig, SocketOptions, Transport,
     },
-    dial::{Dialed, Dialer, Peer, together},
+    dial::{Dialed, Dialer, Peer, in_share, together},
     driver::{self, Driver, Received, Request},
     endpoint::{Endpoint, Socket},
     handshake::{Handshake, Version},
@@ -251,21 +251,6 @@ impl Sockets {
             own_end,
             host: None,
         })
-    }
-}
-
-/// `future`, within half of the time that is left if there are `others` to try.
-async fn in_share<T>(
-    future: impl Future<Output = T>,
-    deadline: Instant,
-    others: usize,
-) -> Option<T> {
-    match others {
-        0 => Some(future.await),
-        _ => {
-            let left = deadline.saturating_duration_since(Instant::now());
-            timeout(left / 2, future).await.ok()
-        }
     }
 }
 
