@@ -113,32 +113,28 @@ async fn sentinels_replicated_servers_and_nodes_have_names_with_several_addresse
     locks(&connects(names.client("redis-cluster://seeds.test")).await).await;
 }
 
-/// The connection is lost, and new ones get no answer: at once no SYN is answered, or sockets open and stay silent.
+/// The connection is lost, and new ones get no answer: no SYN is answered, or sockets open and stay silent.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn first_address_that_stops_answering_is_left_for_the_second() {
-    for is_silent in [false, true] {
-        let server = Server::start().await;
-        let (first, second) = (
-            Proxy::start(server.port()).await,
-            Proxy::start(server.port()).await,
-        );
-        let (port, others) = (first.port(), second.faults());
-        let names = Names::of("redis.test", &[at(port), at(second.port())]);
+    let server = Server::start().await;
+    let silent = Proxy::start(server.port()).await;
+    let mut swallowing = BlackHole::before(server.port());
+    for first in [swallowing.address(), at(silent.port())] {
+        let second = Proxy::start(server.port()).await;
+        let names = Names::of("redis.test", &[first, at(second.port())]);
         let client = connects(names.client("redis://redis.test?endpoint=server")).await;
         locks(&client).await;
-        assert_eq!(others.connections(), 0, "the first address works");
-        let _hole;
-        if is_silent {
-            first.faults().stall(true);
+        assert_eq!(second.faults().connections(), 0, "the first works");
+        if first == swallowing.address() {
+            swallowing.swallow().await;
         } else {
-            drop(first);
-            _hole = BlackHole::on(port).await;
+            silent.faults().stall(true);
         }
         let working = timeout(PROMPT, locks(&client)).await;
         working.expect("the second address serves within seconds");
         // The next connections try the address that worked.
         let asked = names.asked.load(Relaxed);
-        others.cut_all();
+        second.faults().cut_all();
         let working = timeout(PROMPT, locks(&client)).await;
         working.expect("the second address serves again");
         assert!(names.asked.load(Relaxed) > asked, "names are resolved anew");
@@ -169,7 +165,7 @@ async fn name_of_a_master_and_its_replica_leads_to_the_master() {
     locks(&client.unwrap().unwrap()).await;
 }
 
-/// A peer that closes on `HELLO` and on `CLIENT`: the first attempt tries three handshakes, at the same address.
+/// A peer that closes on `HELLO` and on `CLIENT`: the first attempt tries three handshakes, at the same one of two addresses.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn attempt_to_connect_resolves_its_name_once() {
     let server = Server::start().await;
@@ -178,7 +174,8 @@ async fn attempt_to_connect_resolves_its_name_once() {
         _ => Fate::Pass,
     };
     let peer = Impostor::start(Some(server.port()), decide).await;
-    let names = Names::of("proxy.test", &[peer.address]);
+    let open_hole = BlackHole::open().await;
+    let names = Names::of("proxy.test", &[open_hole.address(), peer.address]);
     let builder = names.client("redis://proxy.test?endpoint=proxy");
     locks(&connects(builder).await).await;
     assert_eq!(names.asked.load(Relaxed), peer.connections() - 2);

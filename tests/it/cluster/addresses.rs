@@ -60,13 +60,19 @@ async fn nodes_that_start_again_at_other_addresses_are_found_by_their_names() {
     eventually("the loss is reported", GENEROUS, async || guard.is_lost()).await;
 }
 
-/// A blue-green switch: other nodes, with other ids, under the names of the old ones.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn another_cluster_under_the_same_names_is_found() {
+/// A cluster of two masters, names of both, and a client that works there.
+async fn blue() -> (Clustered, Vec<Proxy>, LockClient) {
     let blue = Clustered::masters(2).await;
     let names = names(&blue, 2).await;
     let client = connect(&url(&names), config()).await;
     works_on(&client, &blue, 2).await;
+    (blue, names, client)
+}
+
+/// A blue-green switch: other nodes, with other ids, under the names of the old ones.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn another_cluster_under_the_same_names_is_found() {
+    let (blue, names, client) = blue().await;
     let green = Clustered::masters(2).await;
     // The first name stays with a dead node.
     names[1].lead_to(green.servers[0].port());
@@ -79,10 +85,7 @@ async fn another_cluster_under_the_same_names_is_found() {
 /// A node that was reset answers, and knows no slots.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn node_that_was_reset_hides_no_other_node() {
-    let blue = Clustered::masters(2).await;
-    let names = names(&blue, 2).await;
-    let client = connect(&url(&names), config()).await;
-    works_on(&client, &blue, 2).await;
+    let (blue, names, client) = blue().await;
     let green = Clustered::masters(2).await;
     names[1].lead_to(green.servers[0].port());
     for server in &blue.servers {

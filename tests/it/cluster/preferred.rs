@@ -2,7 +2,7 @@
 
 use std::{
     io,
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     path::Path,
     sync::{
         Arc,
@@ -11,42 +11,40 @@ use std::{
 };
 
 use redisson_lock::{Error, LockClient, LockClientBuilder, Released};
-use testbed::{BlackHole, Clustered, Server, eventually, run_in, slot_of, tls_only};
-use tokio::{
-    net::{TcpListener, TcpStream},
-    task::JoinSet,
-};
+use testbed::{BlackHole, Clustered, Forwarder, Server, eventually, run_in, slot_of, tls_only};
 
 use super::{addresses::works_on, config};
 use crate::hazards::stage::{GENEROUS, connect};
 
 /// A host of this machine where no node listens.
 const ELSEWHERE: &str = "127.0.0.2";
+/// A port where no server listens.
+const CLOSED: u16 = 1;
 
 /// Leads the nodes' connections to each other from [`ELSEWHERE`] to where they listen.
-async fn forward_buses(cluster: &Clustered) -> JoinSet<()> {
-    let mut forwarders = JoinSet::new();
+async fn forward_buses(cluster: &Clustered) -> Vec<Forwarder> {
+    let mut buses = Vec::new();
     for server in &cluster.servers {
         let bus = server.port() + 10_000;
-        let listener = TcpListener::bind((ELSEWHERE, bus)).await.unwrap();
-        forwarders.spawn(forward(listener, bus));
+        buses.push(Forwarder::bind(elsewhere(bus), bus).await);
     }
-    forwarders
+    buses
 }
 
-/// Leads connections to `listener` to a port where a server listens.
-async fn forward(listener: TcpListener, port: u16) {
-    let mut links = JoinSet::new();
-    while let Ok((mut near, _)) = listener.accept().await {
-        links.spawn(async move {
-            let mut far = TcpStream::connect(("127.0.0.1", port)).await?;
-            tokio::io::copy_bidirectional(&mut near, &mut far).await
-        });
-    }
+fn elsewhere(port: u16) -> SocketAddr {
+    (ELSEWHERE.parse::<IpAddr>().unwrap(), port).into()
+}
+
+/// Has a lock's slot moved, and acquires the lock: a redirection names the preferred end point.
+async fn follows_a_moved_slot(client: &LockClient, cluster: &Clustered) {
+    let name = cluster.name_on(0, "moved").await;
+    cluster.move_slot(slot_of(&name), 1).await;
+    let guard = client.reentrant_lock(&name).lock().await.unwrap();
+    assert_eq!(guard.unlock().await, Ok(Released::Fully));
 }
 
 /// Nodes whose IP address leads nowhere, and whose other address is `endpoint`.
-async fn announcing(settings: &[[&str; 2]]) -> (Clustered, JoinSet<()>) {
+async fn announcing(settings: &[[&str; 2]]) -> (Clustered, Vec<Forwarder>) {
     let cluster = Clustered::start_with(3, false, &[]).await;
     let buses = forward_buses(&cluster).await;
     for server in &cluster.servers {
@@ -74,20 +72,26 @@ async fn announcing(settings: &[[&str; 2]]) -> (Clustered, JoinSet<()>) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nodes_are_reached_at_the_endpoint_that_they_prefer_or_else_at_the_other_one() {
-    for preferred in ["hostname", "ip", "unknown-endpoint"] {
+    for (preferred, is_tried) in [
+        ("hostname", false),
+        ("unknown-endpoint", false),
+        ("ip", true),
+    ] {
         let settings = [
             ["cluster-announce-ip", ELSEWHERE],
             ["cluster-announce-hostname", "localhost"],
             ["cluster-preferred-endpoint-type", preferred],
         ];
         let (cluster, _buses) = announcing(&settings).await;
+        let mut dead_ends = Vec::new();
+        for server in &cluster.servers {
+            dead_ends.push(Forwarder::bind(elsewhere(server.port()), CLOSED).await);
+        }
         let client = connect(&cluster.url(), config()).await;
         works_on(&client, &cluster, 3).await;
-        // A moved slot leads to a redirection, which names the preferred endpoint.
-        let name = cluster.name_on(0, "moved").await;
-        cluster.move_slot(slot_of(&name), 1).await;
-        let guard = client.reentrant_lock(&name).lock().await.unwrap();
-        assert_eq!(guard.unlock().await, Ok(Released::Fully), "{preferred}");
+        follows_a_moved_slot(&client, &cluster).await;
+        let tried = dead_ends.iter().any(|end| end.connections() > 0);
+        assert_eq!(tried, is_tried, "{preferred}");
     }
 }
 
@@ -101,10 +105,7 @@ async fn unknown_endpoint_is_the_host_that_was_asked() {
     let (cluster, _buses) = announcing(&settings).await;
     let client = connect(&cluster.url(), config()).await;
     works_on(&client, &cluster, 3).await;
-    let name = cluster.name_on(0, "moved").await;
-    cluster.move_slot(slot_of(&name), 1).await;
-    let guard = client.reentrant_lock(&name).lock().await.unwrap();
-    assert_eq!(guard.unlock().await, Ok(Released::Fully));
+    follows_a_moved_slot(&client, &cluster).await;
 }
 
 /// The host that the nodes do not prefer leads to another server from here, which has the same port.
@@ -118,10 +119,10 @@ async fn another_server_at_the_other_host_is_not_taken_for_the_node() {
     let (cluster, _buses) = announcing(&settings).await;
     let other_server = Server::start().await;
     // In the network of the client, the IP addresses of the nodes lead to other servers.
-    let mut forwarders = JoinSet::new();
+    let mut forwarders = Vec::new();
     for server in &cluster.servers {
-        let listener = TcpListener::bind((ELSEWHERE, server.port())).await.unwrap();
-        forwarders.spawn(forward(listener, other_server.port()));
+        let forwarder = Forwarder::bind(elsewhere(server.port()), other_server.port());
+        forwarders.push(forwarder.await);
     }
     let works = Arc::new(AtomicBool::new(true));
     let works_now = works.clone();

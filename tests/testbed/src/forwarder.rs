@@ -25,7 +25,7 @@ impl Forwarder {
     /// Forwards from `address` to the loopback port `to`. It ends connections while no server listens there.
     pub async fn bind(address: impl ToSocketAddrs, to: u16) -> Self {
         let listener = TcpListener::bind(address).await;
-        let listener = listener.expect("the address is free");
+        let listener = Arc::new(listener.expect("the address is free"));
         let address = listener.local_addr().expect("a listener has an address");
         let connections = Arc::<AtomicUsize>::default();
         let mut accepting = JoinSet::new();
@@ -48,7 +48,7 @@ impl Forwarder {
     }
 }
 
-async fn forward(listener: TcpListener, to: u16, connections: Arc<AtomicUsize>) {
+pub(crate) async fn forward(listener: Arc<TcpListener>, to: u16, connections: Arc<AtomicUsize>) {
     let mut links = JoinSet::new();
     while let Ok((mut near, _)) = listener.accept().await {
         connections.fetch_add(1, Ordering::Relaxed);
