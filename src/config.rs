@@ -6,7 +6,11 @@ use std::time::Duration;
 use serde::Deserialize;
 use uuid::Uuid;
 
-use crate::{durability::Durability, error::Error, lease::Lease};
+use crate::{
+    durability::Durability,
+    error::Error,
+    lease::{self, Lease},
+};
 
 /// The settings of a [`LockClient`](crate::LockClient).
 ///
@@ -435,7 +439,10 @@ impl Config {
         }
         let least = |name: &str, value: Duration, least: Duration| {
             if value < least {
-                let reason = format!("{value:?} is too short: the minimum is {least:?}");
+                let reason = format!(
+                    "{} is too short: the minimum is {least:?}",
+                    lease::shown(value)
+                );
                 return Err(refused(name, reason));
             }
             Ok(())

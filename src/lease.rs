@@ -23,12 +23,14 @@ impl Lease {
     pub(crate) fn new(duration: Duration) -> Result<Self, String> {
         if duration < Self::MIN {
             return Err(format!(
-                "a lease of {duration:?} is too short: the minimum is 10 ms"
+                "a lease of {} is too short: the minimum is 10 ms",
+                shown(duration)
             ));
         }
         if duration > Self::MAX {
             return Err(format!(
-                "a lease of {duration:?} is too long: the maximum is 100 years"
+                "a lease of {} is too long: the maximum is 100 years",
+                shown(duration)
             ));
         }
         let millis = duration.as_nanos().div_ceil(1_000_000) as u64;
@@ -39,9 +41,30 @@ impl Lease {
     }
 }
 
+/// The text of a duration in an error. `Debug` shows a zero in nanoseconds, and the longest one as a number of 20 digits.
+pub(crate) fn shown(duration: Duration) -> String {
+    match duration {
+        Duration::ZERO => "zero".into(),
+        Duration::MAX => "Duration::MAX".into(),
+        _ => format!("{duration:?}"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_error_shows_the_lease_as_its_caller_wrote_it() {
+        let reason = |lease| Lease::new(lease).unwrap_err();
+        let short = |text| format!("a lease of {text} is too short: the minimum is 10 ms");
+        assert_eq!(reason(Duration::ZERO), short("zero"));
+        assert_eq!(reason(Duration::from_millis(9)), short("9ms"));
+        assert_eq!(
+            reason(Duration::MAX),
+            "a lease of Duration::MAX is too long: the maximum is 100 years"
+        );
+    }
 
     #[test]
     fn leases_are_bounded_and_rounded_up() {

@@ -309,7 +309,8 @@ pub struct Inspection {
 // Exhaustive: an owner has holds left or has none, and a caller matches both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Released {
-    /// The owner has no hold left. Another task of this client may hold the lock already.
+    /// The owner has no hold left, or on a read-write lock none of this side: a writer may still read. Another task of this
+    /// client may hold the lock already.
     Fully,
     /// One of several holds: the owner still holds the lock.
     StillHeld {
