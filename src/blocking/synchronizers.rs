@@ -107,7 +107,7 @@ impl Semaphore {
 
 impl PermitExpirableSemaphore {
     takes! { ExpirablePermit;
-        acquire(lease: Duration), "PermitExpirableSemaphore";
+        acquire(), "PermitExpirableSemaphore";
     }
 
     /// See [`crate::PermitExpirableSemaphore::acquire_many`].
@@ -115,12 +115,8 @@ impl PermitExpirableSemaphore {
     /// # Errors
     ///
     /// As [`crate::PermitExpirableSemaphore::acquire_many`].
-    pub fn acquire_many(
-        &self,
-        permits: u32,
-        lease: Duration,
-    ) -> Result<Vec<ExpirablePermit>, Error> {
-        let taken = wait_for(self.runtime(), self.0.acquire_many(permits, lease))?;
+    pub fn acquire_many(&self, permits: u32) -> Result<Vec<ExpirablePermit>, Error> {
+        let taken = wait_for(self.runtime(), self.0.acquire_many(permits))?;
         Ok(ExpirablePermit::all(taken))
     }
 
@@ -129,12 +125,8 @@ impl PermitExpirableSemaphore {
     /// # Errors
     ///
     /// As [`crate::PermitExpirableSemaphore::try_acquire_many`].
-    pub fn try_acquire_many(
-        &self,
-        permits: u32,
-        lease: Duration,
-    ) -> Result<Option<Vec<ExpirablePermit>>, Error> {
-        let taken = wait_for(self.runtime(), self.0.try_acquire_many(permits, lease))?;
+    pub fn try_acquire_many(&self, permits: u32) -> Result<Option<Vec<ExpirablePermit>>, Error> {
+        let taken = wait_for(self.runtime(), self.0.try_acquire_many(permits))?;
         Ok(taken.map(ExpirablePermit::all))
     }
 
@@ -147,15 +139,14 @@ impl PermitExpirableSemaphore {
         &self,
         permits: u32,
         wait: Duration,
-        lease: Duration,
     ) -> Result<Option<Vec<ExpirablePermit>>, Error> {
-        let taken = self.0.try_acquire_many_for(permits, wait, lease);
+        let taken = self.0.try_acquire_many_for(permits, wait);
         Ok(wait_for(self.runtime(), taken)?.map(ExpirablePermit::all))
     }
 
     tries! { ExpirablePermit;
-        try_acquire(lease: Duration), "PermitExpirableSemaphore";
-        try_acquire_for(wait: Duration, lease: Duration), "PermitExpirableSemaphore";
+        try_acquire(), "PermitExpirableSemaphore";
+        try_acquire_for(wait: Duration), "PermitExpirableSemaphore";
     }
 
     waits! {
@@ -171,8 +162,14 @@ impl PermitExpirableSemaphore {
         lease_left(id: &str) -> Option<Duration>, "PermitExpirableSemaphore";
     }
 
-    /// The same semaphore, whose permits are renewed: see [`crate::PermitExpirableSemaphore::renewed`].
-    #[must_use = "it is another handle; this one renews no permit"]
+    /// A handle whose permits have this lease: see [`crate::PermitExpirableSemaphore::with_lease`].
+    #[must_use = "it is another handle; this one keeps its lease"]
+    pub fn with_lease(&self, lease: Duration) -> Self {
+        Self(self.0.with_lease(lease))
+    }
+
+    /// A handle whose permits are renewed: see [`crate::PermitExpirableSemaphore::renewed`].
+    #[must_use = "it is another handle; this one stays as it is"]
     pub fn renewed(&self) -> Self {
         Self(self.0.renewed())
     }

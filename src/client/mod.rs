@@ -303,7 +303,8 @@ impl LockClient {
         Semaphore::new(self.engine.clone(), site)
     }
 
-    /// The semaphore `name` whose permits have an id and a lease.
+    /// The semaphore `name` whose permits have an id and a lease, which the watchdog renews. The permits of a killed process become
+    /// available again.
     ///
     /// # Redisson
     ///
@@ -313,11 +314,9 @@ impl LockClient {
     ///
     /// ```no_run
     /// # async fn example(client: redisson_lock::LockClient) -> Result<(), redisson_lock::Error> {
-    /// use std::time::Duration;
-    ///
     /// let pool = client.permit_expirable_semaphore("pool");
     /// pool.try_set_permits(10).await?;
-    /// let permit = pool.acquire(Duration::from_secs(30)).await?;
+    /// let permit = pool.acquire().await?;
     /// permit.release().await?;
     /// # Ok(())
     /// # }

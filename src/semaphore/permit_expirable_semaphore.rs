@@ -36,6 +36,9 @@ pub struct PermitExpirableSemaphore {
     pub(crate) engine: EngineHandle,
     /// Boxed: errors are rare.
     spec: Result<Arc<SyncSpec>, Box<Error>>,
+    /// The lease of its permits. `None` is that of the watchdog.
+    lease: Option<Duration>,
+    /// Whether permits with a `lease` are renewed too.
     is_renewed: bool,
 }
 
@@ -44,14 +47,47 @@ impl PermitExpirableSemaphore {
         Self {
             engine,
             spec,
+            lease: None,
             is_renewed: false,
         }
     }
 
-    /// Returns a handle whose permits this client renews. Such a permit lasts for as long as its guard and its process do,
-    /// and becomes available again a lease after the process has died.
+    /// Returns a handle whose permits have this `lease` and end with it, unless [`renewed`](Self::renewed) says otherwise.
     ///
-    /// The watchdog renews the lease every third of it, as a lock's, until the guard is released, dropped or
+    /// At least 10 ms; anything less is [`Error::Config`] at the first use. A permit with [`Duration::MAX`], or with more than 100
+    /// years, has no end: if its process is killed, it stays acquired until a process [releases](Self::release) it by its id.
+    ///
+    /// # Redisson
+    ///
+    /// The `leaseTime` of `acquire` and `tryAcquire`; with [`Duration::MAX`] these methods without a `leaseTime`.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: redisson_lock::LockClient) -> Result<(), redisson_lock::Error> {
+    /// use std::time::Duration;
+    ///
+    /// let pool = client.permit_expirable_semaphore("pool").with_lease(Duration::from_secs(30));
+    /// if let Some(permit) = pool.try_acquire_for(Duration::from_secs(5)).await? {
+    ///     permit.release().await?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use = "it is another handle; this one keeps its lease"]
+    #[doc(alias = "leaseTime")]
+    pub fn with_lease(&self, lease: Duration) -> Self {
+        Self {
+            lease: Some(lease),
+            ..self.clone()
+        }
+    }
+
+    /// Returns a handle whose permits this client renews, with the lease of [`with_lease`](Self::with_lease), or with
+    /// [`Config::watchdog_lease`](crate::Config::watchdog_lease). Without `with_lease`, a handle renews its permits anyway.
+    ///
+    /// Such a permit lasts for as long as its guard and its process do, and becomes available again a lease after the process
+    /// has died. The watchdog renews the lease every third of it, as a lock's, until the guard is released, dropped or
     /// [leaked](ExpirablePermit::leak). A permit without an end ([`Duration::MAX`]) needs no renewal.
     /// [`ExpirablePermit::lost`] reports a loss.
     ///
@@ -65,10 +101,8 @@ impl PermitExpirableSemaphore {
     /// ```no_run
     /// # async fn work() {}
     /// # async fn example(client: redisson_lock::LockClient) -> Result<(), redisson_lock::Error> {
-    /// use std::time::Duration;
-    ///
     /// let pool = client.permit_expirable_semaphore("pool").renewed();
-    /// let permit = pool.acquire(Duration::from_secs(10)).await?;
+    /// let permit = pool.acquire().await?;
     /// tokio::select! {
     ///     biased;
     ///     reason = permit.lost() => eprintln!("stopped: {reason}"),
@@ -77,7 +111,7 @@ impl PermitExpirableSemaphore {
     /// # Ok(())
     /// # }
     /// ```
-    #[must_use = "it is another handle; this one renews no permit"]
+    #[must_use = "it is another handle; this one stays as it is"]
     pub fn renewed(&self) -> Self {
         Self {
             is_renewed: true,
@@ -130,7 +164,10 @@ impl PermitExpirableSemaphore {
         set.await.map(drop)
     }
 
-    /// Acquires a permit for `lease`, and waits for it without a limit. [`Duration::MAX`] is a permit without an end.
+    /// Acquires a permit, and waits for it without a limit.
+    ///
+    /// The watchdog renews the permit until its guard ends, unless [`with_lease`](Self::with_lease) sets a lease. In Redisson such a
+    /// permit has no end.
     ///
     /// # Errors
     ///
@@ -143,29 +180,27 @@ impl PermitExpirableSemaphore {
     ///
     /// # Redisson
     ///
-    /// `acquire(leaseTime, unit)`, and with [`Duration::MAX`] `acquire()`.
+    /// With a lease `acquire(leaseTime, unit)`, and with [`Duration::MAX`] `acquire()`.
     ///
     /// # Examples
     ///
     /// ```no_run
     /// # async fn example(client: redisson_lock::LockClient) -> Result<(), redisson_lock::Error> {
-    /// use std::time::Duration;
-    ///
     /// let pool = client.permit_expirable_semaphore("pool");
     /// pool.try_set_permits(10).await?;
-    /// let permit = pool.acquire(Duration::from_secs(30)).await?;
+    /// let permit = pool.acquire().await?;
     /// println!("permit {}", permit.id());
     /// permit.release().await?;
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn acquire(&self, lease: Duration) -> Result<ExpirablePermit, Error> {
+    pub async fn acquire(&self) -> Result<ExpirablePermit, Error> {
         // A wait without a limit ends with a permit or an error.
-        let taken = self.take(1, lease, Deadline::Never).await?;
+        let taken = self.take(1, Deadline::Never).await?;
         single(taken).ok_or(Error::Closed)
     }
 
-    /// Acquires several permits at once for `lease`, and waits for them without a limit. It acquires all of them or none.
+    /// Acquires several permits at once, and waits for them without a limit. It acquires all of them or none.
     ///
     /// Each has an id and a guard of its own; [`release_many`](Self::release_many) releases several at once.
     ///
@@ -179,31 +214,25 @@ impl PermitExpirableSemaphore {
     ///
     /// # Redisson
     ///
-    /// `acquire(permits, leaseTime, unit)`, and with [`Duration::MAX`] `acquire(permits)`.
+    /// With a lease `acquire(permits, leaseTime, unit)`, and with [`Duration::MAX`] `acquire(permits)`.
     ///
     /// # Examples
     ///
     /// ```no_run
     /// # async fn example(client: redisson_lock::LockClient) -> Result<(), redisson_lock::Error> {
-    /// use std::time::Duration;
-    ///
     /// let pool = client.permit_expirable_semaphore("pool");
-    /// let permits = pool.acquire_many(3, Duration::from_secs(30)).await?;
+    /// let permits = pool.acquire_many(3).await?;
     /// let ids: Vec<_> = permits.iter().map(|permit| permit.id()).collect();
     /// println!("permits {ids:?}");
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn acquire_many(
-        &self,
-        permits: u32,
-        lease: Duration,
-    ) -> Result<Vec<ExpirablePermit>, Error> {
-        let taken = self.take(permits, lease, Deadline::Never).await?;
+    pub async fn acquire_many(&self, permits: u32) -> Result<Vec<ExpirablePermit>, Error> {
+        let taken = self.take(permits, Deadline::Never).await?;
         taken.ok_or(Error::Closed)
     }
 
-    /// Acquires a permit for `lease` if one is available.
+    /// Acquires a permit if one is available.
     ///
     /// # Errors
     ///
@@ -216,13 +245,13 @@ impl PermitExpirableSemaphore {
     ///
     /// # Redisson
     ///
-    /// `tryAcquire(0, leaseTime, unit)`, and with [`Duration::MAX`] `tryAcquire()`.
+    /// With a lease `tryAcquire(0, leaseTime, unit)`, and with [`Duration::MAX`] `tryAcquire()`.
     #[doc(alias = "tryAcquire")]
-    pub async fn try_acquire(&self, lease: Duration) -> Result<Option<ExpirablePermit>, Error> {
-        Ok(single(self.take(1, lease, Deadline::Once).await?))
+    pub async fn try_acquire(&self) -> Result<Option<ExpirablePermit>, Error> {
+        Ok(single(self.take(1, Deadline::Once).await?))
     }
 
-    /// Acquires several permits for `lease` if as many are available.
+    /// Acquires several permits if as many are available.
     ///
     /// # Errors
     ///
@@ -234,18 +263,17 @@ impl PermitExpirableSemaphore {
     ///
     /// # Redisson
     ///
-    /// `tryAcquire(permits, 0, leaseTime, unit)`, and with [`Duration::MAX`] `tryAcquire(permits)`, which answer an empty list
-    /// where this answers `None`.
+    /// With a lease `tryAcquire(permits, 0, leaseTime, unit)`, and with [`Duration::MAX`] `tryAcquire(permits)`, which answer an
+    /// empty list where this answers `None`.
     #[doc(alias = "tryAcquire")]
     pub async fn try_acquire_many(
         &self,
         permits: u32,
-        lease: Duration,
     ) -> Result<Option<Vec<ExpirablePermit>>, Error> {
-        self.take(permits, lease, Deadline::Once).await
+        self.take(permits, Deadline::Once).await
     }
 
-    /// Acquires a permit for `lease`, and waits for it no longer than `wait`, which covers everything.
+    /// Acquires a permit, and waits for it no longer than `wait`, which covers everything.
     ///
     /// # Errors
     ///
@@ -257,17 +285,13 @@ impl PermitExpirableSemaphore {
     ///
     /// # Redisson
     ///
-    /// `tryAcquire(waitTime, leaseTime, unit)`.
+    /// With a lease `tryAcquire(waitTime, leaseTime, unit)`, and with [`Duration::MAX`] `tryAcquire(waitTime, unit)`.
     #[doc(alias = "tryAcquire")]
-    pub async fn try_acquire_for(
-        &self,
-        wait: Duration,
-        lease: Duration,
-    ) -> Result<Option<ExpirablePermit>, Error> {
-        Ok(single(self.take(1, lease, Deadline::after(wait)).await?))
+    pub async fn try_acquire_for(&self, wait: Duration) -> Result<Option<ExpirablePermit>, Error> {
+        Ok(single(self.take(1, Deadline::after(wait)).await?))
     }
 
-    /// Acquires several permits for `lease`, and waits for them no longer than `wait`, which covers everything.
+    /// Acquires several permits at once, and waits for them no longer than `wait`, which covers everything.
     ///
     /// # Errors
     ///
@@ -279,28 +303,30 @@ impl PermitExpirableSemaphore {
     ///
     /// # Redisson
     ///
-    /// `tryAcquire(permits, waitTime, leaseTime, unit)`, which answers an empty list where this answers `None`.
+    /// With a lease `tryAcquire(permits, waitTime, leaseTime, unit)`, which answers an empty list where this answers `None`.
     #[doc(alias = "tryAcquire")]
     pub async fn try_acquire_many_for(
         &self,
         permits: u32,
         wait: Duration,
-        lease: Duration,
     ) -> Result<Option<Vec<ExpirablePermit>>, Error> {
-        self.take(permits, lease, Deadline::after(wait)).await
+        self.take(permits, Deadline::after(wait)).await
     }
 
     async fn take(
         &self,
         permits: u32,
-        lease: Duration,
         deadline: Deadline,
     ) -> Result<Option<Vec<ExpirablePermit>>, Error> {
-        let (spec, lease) = (self.spec()?, lease_of(lease)?);
+        let spec = self.spec()?;
+        let (lease, is_renewed) = match self.lease {
+            None => (Some(self.engine.options.lease.clone()), true),
+            Some(lease) => (lease_of(lease)?, self.is_renewed),
+        };
         check_many(permits as usize)?;
         let taken = self
             .engine
-            .acquire_ids(spec, permits, lease, self.is_renewed, deadline);
+            .acquire_ids(spec, permits, lease, is_renewed, deadline);
         let guard = |held: ExpirablePermitGuard| ExpirablePermit {
             id: shown(held.id()),
             held,

@@ -142,7 +142,7 @@ pub async fn permits_with_an_end_are_shared(version: Version) {
     );
     assert_eq!(java.call(&["trySetPermits", "2"]).await, "true");
     let theirs = java.call(&["acquire", "60000"]).await;
-    let permit = ours.acquire(lease).await.unwrap();
+    let permit = ours.with_lease(lease).acquire().await.unwrap();
     assert_eq!(theirs.len(), permit.id().len());
     assert_eq!(java.call(&["tryAcquire", "60000"]).await, "null");
     assert_eq!(java.call(&["acquiredPermits"]).await, "2");
@@ -155,7 +155,7 @@ pub async fn permits_with_an_end_are_shared(version: Version) {
     assert!(ours.update_lease(&theirs, 10 * lease).await.unwrap());
     let waiting = tokio::spawn({
         let ours = ours.clone();
-        async move { ours.acquire(lease).await }
+        async move { ours.with_lease(lease).acquire().await }
     });
     waits(&stage, &channel, 1).await;
     assert_eq!(java.call(&["tryRelease", permit.id()]).await, "true");
@@ -173,12 +173,13 @@ pub async fn permits_with_an_end_are_shared(version: Version) {
     // An expired permit returns to waiters of the other side.
     next.release().await.unwrap();
     java.call(&["setPermits", "2"]).await;
-    ours.acquire(Duration::from_millis(500))
+    ours.with_lease(Duration::from_millis(500))
+        .acquire()
         .await
         .unwrap()
         .leak();
     ended(java.begin("waits", &["acquire", "500"])).await;
-    timeout(AMPLE, ours.acquire(lease))
+    timeout(AMPLE, ours.with_lease(lease).acquire())
         .await
         .unwrap()
         .unwrap()
@@ -195,7 +196,7 @@ pub async fn lists_of_permits_are_shared(version: Version) {
         Java::of(&stage, "expirable", &name),
     );
     assert!(ours.try_set_permits(5).await.unwrap());
-    let mine = ours.acquire_many(3, lease).await.unwrap();
+    let mine = ours.with_lease(lease).acquire_many(3).await.unwrap();
     let mine: Vec<_> = mine
         .into_iter()
         .map(|permit| {
@@ -208,7 +209,13 @@ pub async fn lists_of_permits_are_shared(version: Version) {
     assert_eq!(java.call(&["tryAcquireList", "3"]).await, "");
     let theirs = java.call(&["acquireList", "2", "60000"]).await;
     let theirs: Vec<_> = theirs.split(',').collect();
-    assert!(ours.try_acquire_many(1, lease).await.unwrap().is_none());
+    assert!(
+        ours.with_lease(lease)
+            .try_acquire_many(1)
+            .await
+            .unwrap()
+            .is_none()
+    );
     // All or none, on both sides.
     let missing = "0".repeat(32);
     let mixed = [theirs[0], &missing];
@@ -219,7 +226,7 @@ pub async fn lists_of_permits_are_shared(version: Version) {
     // Each side releases the permits of the other, and wakes its waiters.
     let waiting = tokio::spawn({
         let ours = ours.clone();
-        async move { ours.acquire_many(3, lease).await }
+        async move { ours.with_lease(lease).acquire_many(3).await }
     });
     waits(&stage, &channel, 1).await;
     assert_eq!(java.call(&["tryReleaseList", &mine.join(",")]).await, "3");

@@ -281,7 +281,7 @@ async fn a_refused_release_that_no_caller_sees_is_logged() {
         is_logged("drop of a permit with a lease", &|client| {
             let pool = client.permit_expirable_semaphore("leases");
             pool.try_set_permits(1).unwrap();
-            let _permit = pool.acquire(Duration::from_secs(30)).unwrap();
+            let _permit = pool.with_lease(Duration::from_secs(30)).acquire().unwrap();
             forbid();
         });
     })
@@ -708,9 +708,9 @@ async fn threads_share_permits_and_wait_for_latches() {
         pool.release(2).unwrap();
         let ends = client.permit_expirable_semaphore("ends");
         ends.set_permits(1).unwrap();
-        let permit = ends.acquire(SOON).unwrap();
+        let permit = ends.with_lease(SOON).acquire().unwrap();
         assert_eq!(permit.name(), "ends");
-        assert!(ends.try_acquire(SOON).unwrap().is_none());
+        assert!(ends.with_lease(SOON).try_acquire().unwrap().is_none());
         let id = permit.id().to_owned();
         assert!(ends.update_lease(&id, 2 * SOON).unwrap());
         assert!(permit.release().unwrap());

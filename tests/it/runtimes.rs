@@ -150,7 +150,7 @@ async fn permits_dropped_as_their_runtime_ends_are_released() {
             });
             let released = pool.acquire().await.unwrap();
             let outlives = pool.acquire().await.unwrap();
-            let _ended = ends.acquire(SOON).await.unwrap();
+            let _ended = ends.with_lease(SOON).acquire().await.unwrap();
             let _last = pool.acquire_many(4).await.unwrap();
             tokio::spawn(released.release());
             drop(pool.acquire().await.unwrap());
@@ -519,7 +519,7 @@ fn token_of_a_released_permit_leaves_no_task() {
     caller.block_on(async {
         let pool = client.permit_expirable_semaphore("pool");
         pool.try_set_permits(1).await.unwrap();
-        let permit = pool.acquire(HOUR).await.unwrap();
+        let permit = pool.with_lease(HOUR).acquire().await.unwrap();
         let token = permit.cancellation_token();
         yield_now().await;
         assert_eq!(tasks(), 1);

@@ -64,8 +64,8 @@ async fn all_work_on_a_cluster() {
         let pool = client.permit_expirable_semaphore(&name);
         let rival = other.permit_expirable_semaphore(&name);
         pool.try_set_permits(1).await.unwrap();
-        let permit = pool.acquire(SOON).await.unwrap();
-        let waits = tokio::spawn(async move { rival.acquire(SOON).await });
+        let permit = pool.with_lease(SOON).acquire().await.unwrap();
+        let waits = tokio::spawn(async move { rival.with_lease(SOON).acquire().await });
         parked().await;
         assert!(permit.release().await.unwrap());
         let permit = timeout(SOON, waits).await.unwrap().unwrap().unwrap();

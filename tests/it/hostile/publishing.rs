@@ -43,7 +43,7 @@ const USES: [(&str, Use); 14] = uses! {
     "semaphore": |client| client.semaphore("permits").acquire().await?.release().await?;
     "permit-expirable-semaphore": |client| {
         let semaphore = client.permit_expirable_semaphore("ids");
-        semaphore.acquire(Duration::from_secs(60)).await?.release().await?
+        semaphore.with_lease(Duration::from_secs(60)).acquire().await?.release().await?
     };
 };
 

@@ -67,7 +67,7 @@ fn permit_expirable_semaphore(
         ours.try_set_permits(1).await?;
         // A permit whose return was refused half way is lost, and a wait for it never ends.
         let acquire = async |pool: &PermitExpirableSemaphore, lease| {
-            let acquired = timeout(limit, pool.acquire(lease)).await;
+            let acquired = timeout(limit, pool.with_lease(lease).acquire()).await;
             acquired.unwrap_or(Err(Error::Closed))
         };
         acquire(&ours, Duration::from_millis(10)).await?.leak();
@@ -75,7 +75,7 @@ fn permit_expirable_semaphore(
         ours.update_lease(permit.id(), 2 * LEASE).await?;
         ours.lease_left(permit.id()).await?;
         ours.permits().await?;
-        let waits = async move { theirs.acquire(LEASE).await };
+        let waits = async move { theirs.with_lease(LEASE).acquire().await };
         let wake = async { permit.release().await.map(drop) };
         woken(waits, wake, limit).await?.release().await?;
         ours.set_permits(3).await?;

@@ -158,10 +158,11 @@ impl Lives<'_> {
         let ours = self.one.permit_expirable_semaphore(&name);
         let theirs = self.other.permit_expirable_semaphore(&name);
         assert_eq!(ours.try_set_permits(2).await, Ok(true));
-        let permits = ours.acquire_many(2, LEASE).await.unwrap();
+        let permits = ours.with_lease(LEASE).acquire_many(2).await.unwrap();
         assert!(
             theirs
-                .try_acquire_for(BRIEFLY, LEASE)
+                .with_lease(LEASE)
+                .try_acquire_for(BRIEFLY)
                 .await
                 .unwrap()
                 .is_none()
@@ -178,7 +179,8 @@ impl Lives<'_> {
         ours.set_permits(3).await.unwrap();
         ours.add_permits(-1).await.unwrap();
         // A permit that ends, and is taken back.
-        ours.acquire(Duration::from_millis(10))
+        ours.with_lease(Duration::from_millis(10))
+            .acquire()
             .await
             .unwrap()
             .leak();

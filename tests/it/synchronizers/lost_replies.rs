@@ -93,8 +93,17 @@ async fn expirable_permits_are_acquired_and_released_once() {
     let pool = bed.client.permit_expirable_semaphore("pool");
     pool.try_set_permits(9).await.unwrap();
     let lease = Duration::from_secs(60);
-    pool.acquire(lease).await.unwrap().release().await.unwrap();
-    let permit = bed.lose_its_answer(pool.acquire(lease)).await.unwrap();
+    pool.with_lease(lease)
+        .acquire()
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
+    let permit = bed
+        .lose_its_answer(pool.with_lease(lease).acquire())
+        .await
+        .unwrap();
     assert_eq!(pool.available_permits().await, Ok(8));
     assert_eq!(pool.acquired_permits().await, Ok(1));
     let released = bed.lose_its_answer(permit.release()).await.unwrap();

@@ -17,12 +17,18 @@ async fn permits_have_ids_and_ends() {
     let client = LockClient::connect(server.url()).await.unwrap();
     let pool = client.permit_expirable_semaphore("pool");
     assert_eq!(pool.permits().await, Ok(0));
-    assert!(pool.try_acquire(LEASE).await.unwrap().is_none());
+    assert!(
+        pool.with_lease(LEASE)
+            .try_acquire()
+            .await
+            .unwrap()
+            .is_none()
+    );
     assert!(pool.try_set_permits(2).await.unwrap());
     assert!(!pool.try_set_permits(3).await.unwrap());
     let (first, endless) = (
-        pool.acquire(LEASE).await.unwrap(),
-        pool.acquire(Duration::MAX).await.unwrap(),
+        pool.with_lease(LEASE).acquire().await.unwrap(),
+        pool.with_lease(Duration::MAX).acquire().await.unwrap(),
     );
     assert_ne!(first.id(), endless.id());
     let left = first.valid_until().unwrap() - std::time::Instant::now();
@@ -57,14 +63,14 @@ async fn permits_have_ids_and_ends() {
     assert!(!pool.update_lease(&id, LEASE).await.unwrap());
     assert!(endless.release().await.unwrap());
     assert_eq!(pool.available_permits().await, Ok(2));
-    let dropped = pool.acquire(LEASE).await.unwrap();
+    let dropped = pool.with_lease(LEASE).acquire().await.unwrap();
     drop(dropped);
     eventually("the dropped permit is released", SOON, async || {
         pool.available_permits().await == Ok(2)
     })
     .await;
     pool.add_permits(1).await.unwrap();
-    let one = pool.acquire(LEASE).await.unwrap();
+    let one = pool.with_lease(LEASE).acquire().await.unwrap();
     pool.set_permits(10).await.unwrap();
     assert_eq!(pool.available_permits().await, Ok(9));
     assert_eq!(pool.permits().await, Ok(10));
@@ -85,16 +91,19 @@ async fn permits_of_dead_clients_expire() {
     let client = without_polls(&server.url()).await;
     let pool = client.permit_expirable_semaphore("pool");
     pool.try_set_permits(1).await.unwrap();
-    let dead = pool.acquire(SHORT).await.unwrap();
+    let dead = pool.with_lease(SHORT).acquire().await.unwrap();
     let id = dead.id().to_owned();
     dead.leak();
     // The reply tells the waiter when the permit expires.
-    let permit = timeout(SOON, pool.acquire(LEASE)).await.unwrap().unwrap();
+    let permit = timeout(SOON, pool.with_lease(LEASE).acquire())
+        .await
+        .unwrap()
+        .unwrap();
     assert!(!pool.release(&id).await.unwrap());
     assert_eq!(pool.permits().await, Ok(1));
     permit.release().await.unwrap();
     no_client_listens(&server, CHANNEL).await;
-    let late = pool.acquire(SHORT).await.unwrap();
+    let late = pool.with_lease(SHORT).acquire().await.unwrap();
     eventually("the permit has expired", SOON, async || {
         pool.lease_left(late.id()).await == Ok(None)
     })
@@ -109,18 +118,18 @@ async fn waiters_are_woken() {
     let client = without_polls(&server.url()).await;
     let pool = client.permit_expirable_semaphore("pool");
     pool.try_set_permits(1).await.unwrap();
-    let permit = pool.acquire(LEASE).await.unwrap();
-    assert!(busy_at_worst(pool.try_acquire_for(SHORT, LEASE).await).is_none());
+    let permit = pool.with_lease(LEASE).acquire().await.unwrap();
+    assert!(busy_at_worst(pool.with_lease(LEASE).try_acquire_for(SHORT).await).is_none());
     let waits = tokio::spawn({
         let pool = pool.clone();
-        async move { pool.acquire(LEASE).await }
+        async move { pool.with_lease(LEASE).acquire().await }
     });
     a_task_waits(&server, CHANNEL).await;
     drop(permit);
     let permit = timeout(SOON, waits).await.unwrap().unwrap().unwrap();
     let waits = tokio::spawn({
         let pool = pool.clone();
-        async move { pool.acquire(LEASE).await }
+        async move { pool.with_lease(LEASE).acquire().await }
     });
     a_task_waits(&server, CHANNEL).await;
     pool.set_permits(2).await.unwrap();
@@ -143,7 +152,11 @@ async fn a_frozen_client_loses_its_renewed_permit_and_knows() {
         runtime.block_on(async {
             let client = without_polls(&url).await;
             let pool = client.permit_expirable_semaphore("pool").renewed();
-            let permit = pool.acquire(Duration::from_secs(2)).await.unwrap();
+            let permit = pool
+                .with_lease(Duration::from_secs(2))
+                .acquire()
+                .await
+                .unwrap();
             let token = permit.cancellation_token();
             let renewed = permit.valid_until();
             eventually("the lease is renewed", SOON, async || {
@@ -162,7 +175,10 @@ async fn a_frozen_client_loses_its_renewed_permit_and_knows() {
         });
     });
     said.recv().unwrap();
-    let taken = timeout(SOON, pool.acquire(LEASE)).await.unwrap().unwrap();
+    let taken = timeout(SOON, pool.with_lease(LEASE).acquire())
+        .await
+        .unwrap()
+        .unwrap();
     goes_on.send(()).unwrap();
     frozen.join().unwrap();
     assert_eq!(pool.acquired_permits().await, Ok(1));
@@ -175,14 +191,26 @@ async fn lists_are_acquired_and_released_all_or_none() {
     let client = without_polls(&server.url()).await;
     let pool = client.permit_expirable_semaphore("pool");
     pool.try_set_permits(4).await.unwrap();
-    let three = pool.acquire_many(3, LEASE).await.unwrap();
+    let three = pool.with_lease(LEASE).acquire_many(3).await.unwrap();
     let ids: HashSet<_> = three.iter().map(|permit| permit.id().to_owned()).collect();
     assert_eq!(ids.len(), 3);
-    assert!(pool.try_acquire_many(2, LEASE).await.unwrap().is_none());
-    let waited = pool.try_acquire_many_for(2, SHORT, LEASE).await;
+    assert!(
+        pool.with_lease(LEASE)
+            .try_acquire_many(2)
+            .await
+            .unwrap()
+            .is_none()
+    );
+    let waited = pool.with_lease(LEASE).try_acquire_many_for(2, SHORT).await;
     assert!(busy_at_worst(waited).is_none());
     assert_eq!(pool.available_permits().await, Ok(1));
-    assert!(pool.acquire_many(0, LEASE).await.unwrap().is_empty());
+    assert!(
+        pool.with_lease(LEASE)
+            .acquire_many(0)
+            .await
+            .unwrap()
+            .is_empty()
+    );
     let none: [&str; 0] = [];
     assert!(pool.release_many(none).await.unwrap());
     let unknown = "0".repeat(32);
@@ -196,7 +224,13 @@ async fn lists_are_acquired_and_released_all_or_none() {
     for permit in three {
         assert!(!permit.release().await.unwrap());
     }
-    drop(pool.try_acquire_many(4, LEASE).await.unwrap().unwrap());
+    drop(
+        pool.with_lease(LEASE)
+            .try_acquire_many(4)
+            .await
+            .unwrap()
+            .unwrap(),
+    );
     eventually("the dropped permits are released", SOON, async || {
         pool.available_permits().await == Ok(4)
     })
@@ -212,7 +246,7 @@ async fn a_waiter_for_several_permits_asks_when_a_message_announces_fewer() {
     pool.try_set_permits(2).await.unwrap();
     let waits = tokio::spawn({
         let pool = pool.clone();
-        async move { pool.acquire_many(3, LEASE).await }
+        async move { pool.with_lease(LEASE).acquire_many(3).await }
     });
     a_task_waits(&server, CHANNEL).await;
     super::parked().await;
@@ -232,8 +266,10 @@ async fn invalid_ids_leases_and_keys_are_errors() {
         assert!(is_config(pool.release(id).await.unwrap_err()), "{id}");
         assert!(is_config(pool.lease_left(id).await.unwrap_err()), "{id}");
     }
-    assert!(is_config(pool.acquire(Duration::ZERO).await.unwrap_err()));
-    let many = pool.try_acquire_many(1_001, LEASE).await;
+    assert!(is_config(
+        pool.with_lease(Duration::ZERO).acquire().await.unwrap_err()
+    ));
+    let many = pool.with_lease(LEASE).try_acquire_many(1_001).await;
     assert!(is_config(many.unwrap_err()));
     let ids = (0..1_001).map(|id| format!("{id:032x}"));
     assert!(is_config(pool.release_many(ids).await.unwrap_err()));
@@ -244,7 +280,7 @@ async fn invalid_ids_leases_and_keys_are_errors() {
     pool.try_set_permits(1).await.unwrap();
     let _: i64 = server.command(&["HSET", "{pool}:timeout", "a", "1"]).await;
     let wrong = [
-        pool.acquire(LEASE).await.map(drop),
+        pool.with_lease(LEASE).acquire().await.map(drop),
         pool.release(&id).await.map(drop),
         pool.permits().await.map(drop),
         pool.lease_left(&id).await.map(drop),

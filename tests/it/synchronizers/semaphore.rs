@@ -269,7 +269,10 @@ async fn text_that_redis_cannot_count_with_is_no_semaphore() {
         assert!(wrong(pool.acquire().await.unwrap_err()), "{text}");
         assert!(wrong(pool.release(1).await.unwrap_err()), "{text}");
         assert!(wrong(pool.drain_permits().await.unwrap_err()), "{text}");
-        assert!(wrong(ends.acquire(SOON).await.unwrap_err()), "{text}");
+        assert!(
+            wrong(ends.with_lease(SOON).acquire().await.unwrap_err()),
+            "{text}"
+        );
         assert!(wrong(ends.set_permits(1).await.unwrap_err()), "{text}");
         assert!(wrong(pool.available_permits().await.unwrap_err()), "{text}");
         assert_eq!(server.command::<i64>(&["DBSIZE"]).await, 1, "{text}");

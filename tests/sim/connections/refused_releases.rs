@@ -270,7 +270,7 @@ async fn permits_are_given_back_when_the_server_recovers() {
         expiring.try_set_permits(2).await.unwrap();
         let [one, other] = [pool.acquire().await.unwrap(), pool.acquire().await.unwrap()];
         let long = Duration::from_secs(3_600);
-        let permits = expiring.acquire_many(2, long).await.unwrap();
+        let permits = expiring.with_lease(long).acquire_many(2).await.unwrap();
         refusing.say(Some(words));
         drop((one, permits));
         let error = other.release().await.unwrap_err();
@@ -361,7 +361,7 @@ async fn every_operation_reports_the_words_of_a_server_that_refuses_for_long() {
             both.read().lock().await.unwrap(),
             pool.acquire().await.unwrap(),
         );
-        let expires = expiring.acquire(lease).await.unwrap();
+        let expires = expiring.with_lease(lease).acquire().await.unwrap();
         let id = expires.id().to_owned();
         refusing.say(Some(words));
 
@@ -396,11 +396,11 @@ async fn every_operation_reports_the_words_of_a_server_that_refuses_for_long() {
             ("lease_left", expiring.lease_left(&id).await.err()),
             (
                 "expiring try_acquire",
-                expiring.try_acquire(lease).await.err(),
+                expiring.with_lease(lease).try_acquire().await.err(),
             ),
             (
                 "expiring try_acquire_for",
-                expiring.try_acquire_for(lease, wait).await.err(),
+                expiring.with_lease(lease).try_acquire_for(wait).await.err(),
             ),
             ("expiring release", expires.release().await.err()),
             ("count_down", latch.count_down().await.err()),

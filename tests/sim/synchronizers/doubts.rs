@@ -233,7 +233,7 @@ async fn release_of_an_id_is_repeated_after_a_long_outage() {
     let client = server.client_with(forgotten_soon()).await.unwrap();
     let pool = client.permit_expirable_semaphore("ends");
     pool.try_set_permits(1).await.unwrap();
-    let permit = pool.acquire(LONG).await.unwrap();
+    let permit = pool.with_lease(LONG).acquire().await.unwrap();
     server.set_faults(network.clone());
     network.0.connecting.store(1_500, Relaxed);
     network.0.loses_script.store(true, Relaxed);

@@ -292,14 +292,15 @@ async fn permits_with_an_end(seed: u64) {
                 let limit = Duration::from_millis(random.u64(..60));
                 let wanted = random.u32(1..=permits);
                 let mut lazy = random.fork();
+                let pool = pool.with_lease(lease);
                 let taken = match random.u8(..4) {
-                    0 => pool.try_acquire_many(wanted, lease).await.unwrap_or(None),
+                    0 => pool.try_acquire_many(wanted).await.unwrap_or(None),
                     1 => pool
-                        .try_acquire_many_for(wanted, limit, lease)
+                        .try_acquire_many_for(wanted, limit)
                         .await
                         .unwrap_or(None),
                     2 => {
-                        let acquiring = lazily(&mut lazy, pool.acquire_many(wanted, lease));
+                        let acquiring = lazily(&mut lazy, pool.acquire_many(wanted));
                         match timeout(limit, acquiring).await {
                             Ok(taken) => taken.map(Some).unwrap_or(None),
                             Err(_) => None,
@@ -307,7 +308,7 @@ async fn permits_with_an_end(seed: u64) {
                     }
                     // Acquires a single permit: a larger request may wait for long, as smaller ones go first.
                     _ => Some(vec![
-                        lazily(&mut lazy, pool.acquire(lease))
+                        lazily(&mut lazy, pool.acquire())
                             .await
                             .expect("an outage is short"),
                     ]),

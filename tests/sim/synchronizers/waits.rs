@@ -146,12 +146,12 @@ async fn permits_granted_or_released_during_a_shutdown_are_given_back() {
     let (early, one, dropped) = (
         pool.acquire().await.unwrap(),
         pool.acquire().await.unwrap(),
-        ends.acquire(lease).await.unwrap(),
+        ends.with_lease(lease).acquire().await.unwrap(),
     );
     server.set_faults(network.clone());
     network.0.answers.store(500, Relaxed);
     let late = tokio::spawn(async move { pool.acquire_many(2).await });
-    let late_end = tokio::spawn(async move { ends.acquire(lease).await });
+    let late_end = tokio::spawn(async move { ends.with_lease(lease).acquire().await });
     let early = tokio::spawn(early.release());
     sleep(Duration::from_millis(100)).await;
     let shutdown = tokio::spawn(async move { client.shutdown().await });
