@@ -2,7 +2,10 @@
 
 use std::{
     fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::Duration,
 };
 
@@ -26,6 +29,8 @@ use crate::{
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 /// The longest pause between two attempts to connect to one server, before the random part is added.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// The longest pause while a caller waits for the connection, after attempts that reached no server: they cost it nothing.
+const LONGEST_AWAITED_PAUSE: Duration = Duration::from_millis(200);
 /// The longest pause after short-lived connections of one purpose. There are two purposes, which together make at most one
 /// attempt a second.
 const LONGEST_REST: Duration = Duration::from_secs(2);
@@ -121,20 +126,55 @@ struct InVain {
     number: u32,
     /// When the next attempt may begin.
     next: Option<Instant>,
+    /// When it may begin if a caller waits; `None` if the last attempt reached a server.
+    next_if_awaited: Option<Instant>,
+}
+
+/// The callers that wait for a connection.
+#[derive(Default)]
+pub(super) struct Callers {
+    waiting: AtomicUsize,
+    came: Notify,
+}
+
+impl Callers {
+    /// Counts a caller until the drop of what it returns.
+    pub(super) fn wait(&self) -> WaitingCaller<'_> {
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        self.came.notify_waiters();
+        WaitingCaller(self)
+    }
+
+    fn any(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed) > 0
+    }
+}
+
+/// A caller that waits for a connection.
+#[must_use]
+pub(super) struct WaitingCaller<'a>(&'a Callers);
+
+impl Drop for WaitingCaller<'_> {
+    fn drop(&mut self) {
+        self.0.waiting.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl Attempts {
-    /// Completes when an attempt may begin. The attempt counts as failed until the server is [`reached`](Self::reached).
-    pub(super) async fn turn(&self) -> Turn<'_> {
+    /// Completes when an attempt may begin, which is sooner while any of the `callers` waits. The attempt counts as failed until the
+    /// server is [`reached`](Self::reached).
+    pub(super) async fn turn(&self, callers: &Callers) -> Turn<'_> {
         loop {
-            let reached = self.reached.notified();
-            let Err(next) = self.take_turn() else {
+            let (reached, came) = (self.reached.notified(), callers.came.notified());
+            let Err(next) = self.take_turn(callers.any()) else {
                 return Turn(self);
             };
             tokio::select! {
                 () = sleep_until(next) => {}
                 // A success of another purpose shows that the server is reachable.
                 () = reached => {}
+                // The pause becomes shorter.
+                () = came => {}
             }
         }
     }
@@ -149,20 +189,29 @@ impl Attempts {
 
     /// As [`turn`](Self::turn), but does not wait.
     pub(super) fn has_turn(&self) -> bool {
-        self.take_turn().is_ok()
+        self.take_turn(false).is_ok()
     }
 
-    fn take_turn(&self) -> Result<(), Instant> {
+    fn take_turn(&self, is_awaited: bool) -> Result<(), Instant> {
         let now = Instant::now();
         let mut state = lock(&self.state);
-        match state.next {
+        let sooner = state.next_if_awaited.filter(|_| is_awaited);
+        match sooner.or(state.next) {
             Some(next) if now < next => Err(next),
             _ => {
                 state.next = Some(now + pause(state.number, LONGEST_PAUSE));
+                state.next_if_awaited = None;
                 state.number += 1;
                 Ok(())
             }
         }
+    }
+
+    /// The attempt under way has reached no server. The next one may begin sooner if a caller waits.
+    fn reached_nothing(&self) {
+        let mut state = lock(&self.state);
+        let sooner = Instant::now() + pause(state.number, LONGEST_AWAITED_PAUSE);
+        state.next_if_awaited = state.next.map(|next| next.min(sooner));
     }
 
     /// The handshakes for the next connection. A refused `HELLO` is not repeated for [`HELLO_AGAIN_AFTER`], unless a connection
@@ -216,8 +265,11 @@ impl Attempts {
 pub(super) struct Turn<'a>(&'a Attempts);
 
 impl Turn<'_> {
-    /// The server was asked.
-    pub(super) fn end(self) {
+    /// The server was asked, unless the attempt `failed` before that.
+    pub(super) fn end(self, failed: Option<ConnectErrorKind>) {
+        if failed == Some(ConnectErrorKind::Network) {
+            self.0.reached_nothing();
+        }
         std::mem::forget(self);
     }
 }

@@ -12,7 +12,7 @@ async fn attempts_become_rare_and_all_purposes_share_them() {
         times.push(tokio::spawn(async move {
             let mut times = Vec::new();
             while began.elapsed() < Duration::from_secs(60) {
-                attempts.turn().await.end();
+                attempts.turn(&Callers::default()).await.end(None);
                 times.push(began.elapsed());
             }
             times
@@ -36,13 +36,13 @@ async fn attempts_become_rare_and_all_purposes_share_them() {
 async fn a_server_that_is_reached_is_open_to_all_at_once() {
     let attempts = Arc::new(Attempts::default());
     for _ in 0..20 {
-        attempts.turn().await.end();
+        attempts.turn(&Callers::default()).await.end(None);
     }
     assert!(!attempts.has_turn());
     let waits = tokio::spawn({
         let attempts = attempts.clone();
         async move {
-            attempts.turn().await.end();
+            attempts.turn(&Callers::default()).await.end(None);
             Instant::now()
         }
     });
@@ -52,15 +52,58 @@ async fn a_server_that_is_reached_is_open_to_all_at_once() {
     assert_eq!(waits.await.unwrap(), now);
 }
 
+/// A caller that comes during a long pause, and each that waits, has the server tried soon after it is back.
+#[tokio::test(start_paused = true)]
+async fn a_waiting_caller_shortens_the_pauses_unless_the_server_was_reached() {
+    use ConnectErrorKind::{Closed, Network, NoAnswer};
+    let longest = LONGEST_AWAITED_PAUSE * 3 / 2;
+    for (failed, is_shortened) in [
+        (Some(Network), true),
+        (Some(Closed), false),
+        (Some(NoAnswer), false),
+        (None, false),
+    ] {
+        let (attempts, callers) = (Attempts::default(), Callers::default());
+        for _ in 0..20 {
+            attempts.turn(&callers).await.end(failed);
+        }
+        let began = Instant::now();
+        let waits = async {
+            tokio::time::sleep(longest).await;
+            let waiting = callers.wait();
+            let came = Instant::now();
+            tokio::time::sleep(Duration::from_secs(10)).await;
+            drop(waiting);
+            came
+        };
+        let tries = async {
+            let mut times = Vec::new();
+            while began.elapsed() < Duration::from_secs(10) {
+                attempts.turn(&callers).await.end(failed);
+                times.push(Instant::now());
+            }
+            times
+        };
+        let (came, times) = tokio::join!(waits, tries);
+        assert_eq!(times[0] == came, is_shortened, "{failed:?}");
+        let is_soon = times.windows(2).all(|pair| pair[1] - pair[0] <= longest);
+        assert_eq!(is_soon, is_shortened, "{failed:?}");
+        let began = Instant::now();
+        attempts.turn(&callers).await.end(failed);
+        attempts.turn(&callers).await.end(failed);
+        assert!(began.elapsed() >= LONGEST_PAUSE, "no caller waits any more");
+    }
+}
+
 /// A provider of credentials that fails for one connection delays no other connection to the same server.
 #[tokio::test(start_paused = true)]
 async fn an_attempt_that_does_not_reach_the_server_delays_no_other_purpose() {
     let attempts = Attempts::default();
     for _ in 0..20 {
-        drop(attempts.turn().await);
+        drop(attempts.turn(&Callers::default()).await);
     }
     let began = Instant::now();
-    attempts.turn().await.end();
+    attempts.turn(&Callers::default()).await.end(None);
     assert!(began.elapsed() <= FIRST_PAUSE * 2);
     assert_eq!(pause_after(0), Duration::ZERO);
     assert!(pause_after(20) >= LONGEST_PAUSE);

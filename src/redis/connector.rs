@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     BoxFuture,
-    attempts::{Attempts, ConnectLog, Turn, pause_after},
+    attempts::{Attempts, Callers, ConnectLog, Turn, pause_after},
     batch_scope::{ConnScope, EndpointScope},
     client_info::{ConnIdentity, Subscriptions},
     conn::{Conn, PING_WAIT, Pong, Router, command},
@@ -84,6 +84,8 @@ pub(super) struct Connector {
     scope: Option<Arc<EndpointScope>>,
     /// The number of attempts in a row for which the provider gave no credentials.
     unprovided: Arc<AtomicU32>,
+    /// The callers that wait for one of these connections.
+    pub(super) callers: Arc<Callers>,
     /// The target of the last attempt.
     last: Arc<Mutex<Endpoint>>,
 }
@@ -101,6 +103,7 @@ impl Connector {
             locator: Arc::new(Fixed),
             scope: None,
             unprovided: Arc::default(),
+            callers: Arc::default(),
         }
     }
 
@@ -172,7 +175,7 @@ impl Connector {
             let connected = self.connect_with(&server, &attempts).await;
             let kind = connected.as_ref().err().map(|error| error.kind);
             if let Some(turn) = turn {
-                self.end_turn(turn, kind == Some(ConnectErrorKind::Provider));
+                self.end_turn(turn, kind);
             }
             connected.map_err(|error| explain(error, &server, self.credentials))
         };
@@ -228,16 +231,16 @@ impl Connector {
         if unprovided > 0 {
             sleep(pause_after(unprovided)).await;
         }
-        attempts.turn().await
+        attempts.turn(&self.callers).await
     }
 
     /// Without credentials, the server was not asked: only this purpose pauses.
-    fn end_turn(&self, turn: Turn<'_>, has_no_credentials: bool) {
-        if has_no_credentials {
+    fn end_turn(&self, turn: Turn<'_>, failed: Option<ConnectErrorKind>) {
+        if failed == Some(ConnectErrorKind::Provider) {
             drop(turn);
             self.unprovided.fetch_add(1, Ordering::Relaxed);
         } else {
-            turn.end();
+            turn.end(failed);
             self.unprovided.store(0, Ordering::Relaxed);
         }
     }

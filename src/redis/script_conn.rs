@@ -10,8 +10,13 @@ use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    CallError, EventSender, Tasks, attempts::Trouble, conn::Conn, connection::Frame,
-    connector::Connector, endpoint::Endpoint, frame,
+    CallError, EventSender, Tasks,
+    attempts::{Callers, Trouble},
+    conn::Conn,
+    connection::Frame,
+    connector::Connector,
+    endpoint::Endpoint,
+    frame,
 };
 use crate::{
     error::{Cause, Error},
@@ -27,6 +32,7 @@ pub(super) struct ScriptConn {
     states: watch::Sender<State>,
     trouble: Trouble,
     server: Arc<Mutex<Endpoint>>,
+    callers: Arc<Callers>,
 }
 
 /// There will be no further connection: the client has closed, or the server is no longer used.
@@ -53,6 +59,7 @@ impl ScriptConn {
             states: watch::Sender::new(State::Down),
             trouble: connect_log.trouble.clone(),
             server: connector.last_endpoint(),
+            callers: connector.callers.clone(),
         };
         let reconnector = Reconnector {
             connector,
@@ -145,6 +152,7 @@ impl ScriptConn {
         &self,
         old: Option<&Arc<LiveConn>>,
     ) -> Result<Arc<LiveConn>, ClosedForGood> {
+        let _waiting = self.callers.wait();
         let mut states = self.states.subscribe();
         let settled = states
             .wait_for(|state| match state {

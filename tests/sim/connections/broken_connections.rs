@@ -2,7 +2,7 @@
 
 use std::{sync::atomic::Ordering::Relaxed, time::Duration};
 
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::support::{SHORT, SOON, client, network::server};
 
@@ -26,6 +26,33 @@ async fn an_acquisition_given_up_before_it_was_sent_is_not_sent() {
     sleep(SOON).await;
     // One acquisition, and the release of its guard.
     assert_eq!(network.scripts(), before + 2);
+}
+
+/// The pauses between attempts to connect are long by then, and a caller does not wait for their ends.
+#[tokio::test(start_paused = true)]
+async fn a_caller_that_waits_is_connected_soon_after_the_server_is_back() {
+    let (server, _network) = server();
+    let client = client(&server).await;
+    let lock = client.reentrant_lock("a");
+    for turn in 0..40 {
+        server.stop();
+        sleep(SOON + Duration::from_millis(77) * turn).await;
+        let asked = lock.is_locked();
+        let back = async {
+            sleep(Duration::from_secs(2)).await;
+            server.start();
+            Instant::now()
+        };
+        let answered = async {
+            asked
+                .await
+                .expect("the server is back before the call ends");
+            Instant::now()
+        };
+        let (back, answered) = tokio::join!(back, answered);
+        let after = answered - back;
+        assert!(after < Duration::from_millis(400), "{after:?}");
+    }
 }
 
 /// The server may execute commands of a broken connection later, unless the client kills the connection.
