@@ -15,6 +15,8 @@ use tokio::{
     task::yield_now,
 };
 
+use crate::hostile::log_lines::LogLines;
+
 /// The limit for steps that take milliseconds.
 const SOON: Duration = Duration::from_secs(20);
 const HOUR: Duration = Duration::from_secs(3600);
@@ -60,6 +62,47 @@ async fn is_free(server: &Server, name: &str) {
         server.command::<u32>(&["EXISTS", name]).await == 0
     })
     .await;
+}
+
+/// A program that returns from `main` without a shutdown ends its connections in no fixed order. Its log names no trouble.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_end_of_main_without_a_shutdown_is_no_trouble() {
+    let server = Server::start().await;
+    let (lines, keep) = LogLines::record(tracing::Level::INFO);
+    drop(keep);
+    let url = server.url();
+    let recorded = lines.clone();
+    let programs = move || {
+        let _keep = tracing::subscriber::set_default(recorded.clone());
+        for round in 0..100 {
+            let mut builder = match round % 2 {
+                0 => Builder::new_current_thread(),
+                _ => Builder::new_multi_thread(),
+            };
+            let recorded = recorded.clone();
+            let runtime = builder.enable_all().on_thread_start(move || {
+                // The thread ends with the runtime.
+                std::mem::forget(tracing::subscriber::set_default(recorded.clone()));
+            });
+            main_of(runtime.build().unwrap(), async {
+                let client = connect(&url).await;
+                let guard = client.reentrant_lock("a").lock().await.unwrap();
+                let waiting = client.reentrant_lock("a").owned_by(&Owner::new());
+                let waiting = tokio::spawn(async move { waiting.lock().await.map(drop) });
+                let latch = client.count_down_latch("b");
+                latch.try_set_count(1).await.unwrap();
+                tokio::spawn(async move { latch.wait().await });
+                guard.unlock().await.unwrap();
+                waiting.await.unwrap().unwrap();
+                let guard = client.fair_lock("c").lock().await.unwrap();
+                if round % 3 == 0 {
+                    guard.unlock().await.unwrap();
+                }
+            });
+        }
+    };
+    tokio::task::spawn_blocking(programs).await.unwrap();
+    assert_eq!(lines.with(""), [""; 0]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
