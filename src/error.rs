@@ -32,6 +32,11 @@ impl std::fmt::Display for LostReason {
     }
 }
 
+/// The reason while there is no connection, whatever the caller waited for. The cause has the words of the network.
+pub(crate) const NO_CONNECTION: &str = "there is no connection";
+/// The reason while there is a connection and no answer.
+pub(crate) const NO_ANSWER: &str = "no answer came in time";
+
 /// Why Redis is [unavailable](Error::Unavailable), as far as the client knows.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -294,6 +299,17 @@ impl Error {
                 name,
                 reason,
                 result: Some(Unprotected(Arc::new(Mutex::new(Some(Box::new(done)))))),
+            },
+            other => other,
+        }
+    }
+
+    /// The same, with what follows from it for the caller.
+    pub(crate) fn with_note(self, note: &str) -> Self {
+        match self {
+            Error::Unavailable { reason, cause } => Error::Unavailable {
+                reason: format!("{reason}; {note}"),
+                cause,
             },
             other => other,
         }

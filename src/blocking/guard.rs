@@ -8,7 +8,9 @@ use std::{
 use tokio_util::sync::CancellationToken;
 
 use super::{give_back, wait_for};
-use crate::{Error, Fenced, Kind, LostReason, Owner, Released, guard::release_after, kind::Dyn};
+use crate::{
+    Error, Fenced, Kind, LostReason, Owner, Released, guard::release_after, kind, kind::Dyn,
+};
 
 /// One hold on a [`DynLock`](super::DynLock).
 pub type DynGuard = Guard<Dyn>;
@@ -48,6 +50,27 @@ impl<K: Kind> Guard<K> {
     pub fn lost(&self) -> LostReason {
         let guard = self.guard();
         wait_for(guard.runtime(), guard.lost())
+    }
+
+    /// Asks the server whether it has the hold: see [`crate::Guard::check`].
+    ///
+    /// # Errors
+    ///
+    /// As [`crate::Guard::check`].
+    pub fn check(&self) -> Result<(), Error> {
+        let guard = self.guard();
+        wait_for(guard.runtime(), guard.check())
+    }
+
+    /// Calls `callback` with the reason if the hold is lost before its release: see [`crate::Guard::on_lost`]. The call comes from another
+    /// thread.
+    pub fn on_lost(&self, callback: impl FnOnce(LostReason) + Send + 'static) {
+        self.guard().on_lost(callback);
+    }
+
+    /// The time from which on the owner has had the lock: see [`crate::Guard::since`].
+    pub fn since(&self) -> Instant {
+        self.guard().since()
     }
 
     /// The lock's name: see [`crate::Guard::name`].
@@ -130,6 +153,19 @@ impl<K: Kind> Guard<K> {
     fn take(&mut self) -> crate::Guard<K> {
         let guard = self.0.take();
         guard.expect("only what ends a guard takes it out")
+    }
+}
+
+impl Guard<kind::Write> {
+    /// Turns this write hold into a read hold: see [`crate::Guard::downgrade`].
+    ///
+    /// # Errors
+    ///
+    /// As [`crate::Guard::downgrade`].
+    pub fn downgrade(mut self) -> Result<Guard<kind::Read>, Error> {
+        let guard = self.take();
+        let runtime = guard.runtime().clone();
+        wait_for(&runtime, guard.downgrade()).map(Guard::new)
     }
 }
 

@@ -23,7 +23,10 @@ use super::{
     request::{AcquireRequest, Deadline},
     runtime,
 };
-use crate::{durability::Durability, error::Error};
+use crate::{
+    durability::Durability,
+    error::{Error, NO_ANSWER, NO_CONNECTION},
+};
 
 /// Time after the deadline in which an answer still counts: the server may have granted the lock at the last moment.
 pub(super) const GRACE: Duration = Duration::from_millis(100);
@@ -139,9 +142,8 @@ impl Acquisition<'_> {
             && !released.await
             && !self.deadline.waits()
         {
-            let reason = "the release of a dropped guard was not answered in time";
             let engine = self.engine;
-            return Err(engine.unavailable(&self.request.spec, Durability::Local, reason));
+            return Err(engine.unavailable(&self.request.spec, Durability::Local, NO_ANSWER));
         }
         Ok(())
     }
@@ -203,8 +205,7 @@ impl Acquisition<'_> {
         match self.has_asked || engine.batcher.is_ready(&self.request.spec) {
             true => Ok(Flow::Break(None)),
             false => {
-                let reason = "there was no connection within the wait, and no attempt was sent";
-                Err(engine.unavailable(&self.request.spec, self.request.durability, reason))
+                Err(engine.unavailable(&self.request.spec, self.request.durability, NO_CONNECTION))
             }
         }
     }

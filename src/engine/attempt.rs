@@ -25,17 +25,12 @@ use super::{
 };
 use crate::{
     durability::Acknowledged,
-    error::{Error, LostReason},
+    error::{Error, LostReason, NO_ANSWER, NO_CONNECTION},
     owner::OwnerId,
     redis::SendPermit,
     server_text,
     wire::{AcquireArgs, AcquireOutcome, LockSpec, Request, Wait},
 };
-
-const NO_CONNECTION: &str = "there is no connection to the server";
-
-const NO_ANSWER: &str =
-    "the server did not answer; what it may have granted is given back when it can be reached";
 
 pub(super) const OUTDATED: &str = "it was granted, and the grant was over when the answer arrived: the lease is too short for the time an answer takes";
 
@@ -378,6 +373,11 @@ impl Attempt {
             acknowledged,
             token,
         };
+        // A hold of another owner on the other side of a read-write lock contradicts the grant.
+        let beside = request.spec.mode.beside().filter(|_| is_first);
+        let beside = beside
+            .and_then(|mode| engine.owners.present(&request.spec.name, mode))
+            .filter(|other| other.entry().key() != entry.key());
         let (tenure, id, old) = engine
             .owners
             .grant(entry, tenure, grant)
@@ -388,6 +388,9 @@ impl Attempt {
         if let Some(old) = old.filter(|old| old.live_count() > 0) {
             engine.lose(&old, LostReason::Gone);
         }
+        engine.verify(Vec::from_iter(
+            beside.filter(|other| other.live_count() > 0),
+        ));
         engine.record_replaced(request, entry, is_first);
         let kind = request.spec.protocol.kind();
         let telemetry = tenure.telemetry();

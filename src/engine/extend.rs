@@ -16,10 +16,10 @@ use super::{
     tenure::Tenure,
 };
 use crate::{
-    error::{Error, LostReason},
+    error::Error,
     redis::Answered,
     timers,
-    wire::{Lease, LockSpec, Presence, Request, election, presence},
+    wire::{Lease, LockSpec, Request, election, presence},
 };
 
 impl HoldGuard {
@@ -42,10 +42,7 @@ impl HoldGuard {
         let spec = &tenure.spec;
         let request = election::announce(spec, &tenure.entry().field, token, identity);
         let reply = engine.call(spec, request, true).await?;
-        engine.lose_if_absent(
-            tenure,
-            presence(reply).map_err(|refusal| refusal_error(&spec.name, refusal))?,
-        )
+        engine.lose_if_absent(tenure, presence(reply))
     }
 }
 
@@ -95,9 +92,7 @@ impl Engine {
         if let Some(short) = answered.acknowledged.as_ref().filter(|by| !by.is_enough()) {
             return Err(replication_error(spec, short));
         }
-        let presence =
-            presence(answered.reply).map_err(|refusal| refusal_error(&spec.name, refusal))?;
-        self.lose_if_absent(&tenure, presence)?;
+        self.lose_if_absent(&tenure, presence(answered.reply))?;
         if let Err(reason) = tenure.record_extension(id, sent, &lease, then) {
             return Err(tenure.lost_error(reason));
         }
@@ -135,26 +130,13 @@ impl Engine {
             // The caller still gets this error, which names the cause.
             let latest = until - TRANSIENT_PAUSE;
             if Instant::now() >= latest {
-                return Err(again.into_error(&spec.name));
+                return Err(self.last_error(&spec.key, &spec.name, again));
             }
             let _ = timers::timeout_at(latest, again.pause()).await;
             if let Some(reason) = tenure.lost_reason(Instant::now()) {
                 return Err(tenure.lost_error(reason));
             }
         }
-    }
-
-    /// Loses the tenure if its holds are no longer on the server.
-    fn lose_if_absent(
-        self: &Arc<Self>,
-        tenure: &Arc<Tenure>,
-        presence: Presence,
-    ) -> Result<(), Error> {
-        if presence == Presence::Absent {
-            self.lose(&tenure.end_hand_off(), LostReason::Gone);
-            return Err(tenure.lost_error(LostReason::Gone));
-        }
-        Ok(())
     }
 
     /// The leader of the election at `spec`: a token and an identity.

@@ -10,10 +10,16 @@ use super::{
     dropped::PendingRelease,
     hold_set::HoldId,
     loss::{cancel_at_the_end, elsewhere},
+    request::AcquireOptions,
     runtime,
     tenure::Tenure,
 };
-use crate::{error::Error, owner::Owner, redis::SendPermit, wire::Released};
+use crate::{
+    error::{Error, LostReason},
+    owner::Owner,
+    redis::SendPermit,
+    wire::Released,
+};
 
 /// Where the error of a release goes. A loss has a log line of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,6 +83,39 @@ impl HoldGuard {
             here.spawn(async move { ended.run_until_cancelled(lost).await });
         }
         token
+    }
+
+    /// Calls `callback` with the reason if the hold is lost before its end.
+    pub(crate) fn on_lost(&self, callback: impl FnOnce(LostReason) + Send + 'static) {
+        let (lost, ended) = self.tenure.hold_tokens(self.id);
+        let tenure = self.tenure.clone();
+        self.engine.runtime().spawn(async move {
+            tokio::select! {
+                biased;
+                () = lost.cancelled() => {
+                    let reason = tenure.lost_reason(Instant::now());
+                    // A lost tenure stays lost.
+                    callback(reason.unwrap_or(LostReason::Gone));
+                }
+                () = ended.cancelled() => {}
+            }
+        });
+    }
+
+    /// The options of a further hold on the same terms: with the lease and the durability of this one.
+    pub(crate) fn terms(&self) -> AcquireOptions {
+        let (engine, tenure) = (&self.engine, &self.tenure);
+        let (lease, watched) = tenure
+            .hold_set()
+            .terms_of(self.id)
+            .unwrap_or_else(|| (engine.options.lease.clone(), engine.options.watched));
+        AcquireOptions {
+            lease,
+            watched,
+            back_off: None,
+            durability: tenure.strictest_durability(engine.batcher.replicas(&tenure.spec)),
+            refused: None,
+        }
     }
 
     /// Hands the hold to another task of the client, or leaves it to the readers that share its

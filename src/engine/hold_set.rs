@@ -328,6 +328,12 @@ impl HoldSet {
         hold.map(|hold| hold.owner)
     }
 
+    /// The lease of `id`, and whether the watchdog renews it.
+    pub(super) fn terms_of(&self, id: HoldId) -> Option<(Lease, bool)> {
+        let hold = self.holds.iter().find(|hold| hold.id == id);
+        hold.map(|hold| (hold.lease.clone(), hold.watched))
+    }
+
     /// The signals of `id` for tasks that watch it.
     pub(super) fn signals(&mut self, id: HoldId) -> Option<&HoldSignals> {
         let hold = self.holds.iter_mut().find(|hold| hold.id == id)?;

@@ -23,7 +23,11 @@ use super::{
     tenure::Tenure,
     waiters::max_poll_interval,
 };
-use crate::{error::Error, owner::OwnerId, sync::lock};
+use crate::{
+    error::{Error, NO_ANSWER},
+    owner::OwnerId,
+    sync::lock,
+};
 
 /// How a waiter is notified.
 pub(super) type Signal = room::Signal<HoldGuard>;
@@ -145,17 +149,12 @@ impl LocalEntry {
     }
 
     /// The end of a wait at its deadline. A hold that was handed over at the last moment still
-    /// counts.
-    fn timed_out(&self) -> Result<Admission, Error> {
+    /// counts. `None` if no task could ask the server.
+    fn timed_out(&self) -> Option<Admission> {
         if let Some(hold) = self.signal.as_ref().and_then(|signal| signal.take()) {
-            return Ok(Admission::Acquired(hold));
+            return Some(Admission::Acquired(hold));
         }
-        match self.has_waited() {
-            true => Ok(Admission::TimedOut),
-            false => Err(Error::unavailable(
-                "the lock could not be asked for in time",
-            )),
-        }
+        self.has_waited().then_some(Admission::TimedOut)
     }
 
     pub(super) fn record_failure(&mut self, error: &Error) {
@@ -263,7 +262,9 @@ impl Engine {
                     }
                 };
                 if !in_time {
-                    return entry.timed_out();
+                    return entry.timed_out().ok_or_else(|| {
+                        self.unavailable(&request.spec, request.durability, NO_ANSWER)
+                    });
                 }
             }
         }

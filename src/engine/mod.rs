@@ -51,6 +51,7 @@ mod loss;
 mod own_thread;
 mod owners;
 mod pause;
+mod queries;
 mod readers;
 mod release;
 mod request;
@@ -95,7 +96,7 @@ pub(crate) use tenure::Tenure;
 use crate::{
     config::Config,
     durability::Durability,
-    error::{Cause, Error, LostReason},
+    error::{Cause, Error, LostReason, NO_ANSWER},
     gauges::Gauges,
     held_lock::{HeldLock, ShutdownReport},
     owner::{Owner, OwnerId},
@@ -104,9 +105,7 @@ use crate::{
     sync::lock,
     timers,
     wire::{
-        Inspection, Lease, LockProtocol, LockSpec, Presence, Reply, Request,
-        holders::{self, Holder, Waiter},
-        name, presence,
+        Lease, LockProtocol, LockSpec, Presence, Reply, Request, name, presence,
         sync_spec::SyncSpec,
     },
 };
@@ -381,10 +380,8 @@ impl Engine {
                 };
                 let again = retry.again(&spec.name, error)?;
                 if retry.is_in_doubt() && !repeated {
-                    return Err(Error::unavailable(format!(
-                        "{}; whether it was done before that is not known",
-                        again.reason()
-                    )));
+                    let error = self.unavailable(spec, Durability::Local, again.reason());
+                    return Err(error.with_note("whether it was done before that is not known"));
                 }
                 if again.refusal().is_some() {
                     *lock(&refusal) = Some(Arc::new(Cause::server(again.reason())));
@@ -443,52 +440,7 @@ impl Engine {
 
     /// The error for a request without an answer within `command_wait`.
     fn timeout_error(&self, spec: &LockSpec, durability: Durability) -> Error {
-        let limit = self.config.command_wait;
-        self.unavailable(spec, durability, format!("no answer within {limit:?}"))
-    }
-
-    pub(crate) async fn inspect(&self, spec: &LockSpec, owner: Owner) -> Result<Inspection, Error> {
-        self.wait_for_dropped_guards(&spec.name).await;
-        let id = OwnerId::new(self.id, owner);
-        // A hold that was handed off, or that readers share, is in another owner's field.
-        let tenure = match spec.mode.is_shared() {
-            true => self.owners.enter(&spec.name, id).read_tenure(),
-            false => self.owners.tenure(spec, spec.mode, id),
-        };
-        let field = match &tenure {
-            Some(tenure) => tenure.entry().field.clone(),
-            None => id.field(),
-        };
-        let reply = self
-            .call(spec, spec.protocol.inspect(spec, &field), true)
-            .await?;
-        let mut inspection = spec
-            .protocol
-            .inspection(reply)
-            .map_err(|refusal| refusal_error(&spec.name, refusal))?;
-        // The server does not count the holds of readers that joined, and counts all under one field together.
-        if let Some(tenure) = tenure.filter(|tenure| tenure.is_shared())
-            && inspection.holds > 0
-        {
-            inspection.holds = tenure.count_of(owner);
-        }
-        Ok(inspection)
-    }
-
-    /// Returns the holders of the lock, from the server.
-    pub(crate) async fn holders(&self, spec: &LockSpec) -> Result<Vec<Holder>, Error> {
-        self.wait_for_dropped_guards(&spec.name).await;
-        let reply = self.call(spec, spec.protocol.holders(spec), true).await?;
-        holders::holders(reply).map_err(|refusal| refusal_error(&spec.name, refusal))
-    }
-
-    /// Returns the waiters in the lock's fair queue, the next to be served first.
-    pub(crate) async fn waiters(&self, spec: &LockSpec) -> Result<Vec<Waiter>, Error> {
-        let Some(request) = spec.protocol.waiters(spec) else {
-            return Ok(Vec::new());
-        };
-        let reply = self.call(spec, request, true).await?;
-        holders::waiters(reply).map_err(|refusal| refusal_error(&spec.name, refusal))
+        self.unavailable(spec, durability, NO_ANSWER)
     }
 
     /// Returns how long the slowest server takes to answer.
@@ -509,20 +461,8 @@ impl Engine {
             }
             // PING reads no key, so the error names no lock.
             Ok(Err(CallError::Refused(refusal))) => Err(refusal_error(&"".into(), refusal)),
-            Err(_) => Err(self
-                .batcher
-                .any_unavailable(format!("no answer within {limit:?}"))),
+            Err(_) => Err(self.batcher.any_unavailable(NO_ANSWER)),
         }
-    }
-
-    /// Returns the hold count of `owner` without a request. It excludes holds that the owner can no
-    /// longer rely on.
-    pub(crate) fn known_holds(self: &Arc<Self>, spec: &LockSpec, owner: Owner) -> u32 {
-        let tenure = self
-            .owners
-            .tenure(spec, spec.mode, OwnerId::new(self.id, owner));
-        let live = tenure.filter(|tenure| tenure.lost_reason(Instant::now()).is_none());
-        live.map_or(0, |tenure| tenure.live_count_of(owner))
     }
 
     /// Returns the valid holds that have a guard or were leaked.
@@ -559,11 +499,11 @@ impl Engine {
             .await?;
         let freed = presence(reply).map_err(|refusal| refusal_error(&spec.name, refusal))?
             == Presence::Present;
-        // Holders in other clients notice the loss later; holders of this client, now.
-        if freed {
-            for tenure in before {
-                self.lose(&tenure.end_hand_off(), LostReason::Gone);
-            }
+        // Holders in other clients notice the loss later; holders of this client, now. A read side is not freed under a writer.
+        let knows =
+            |tenure: &Tenure| freed || tenure.spec.mode == spec.mode && !spec.mode.is_shared();
+        for tenure in before.iter().filter(|tenure| knows(tenure)) {
+            self.record_absence(tenure);
         }
         self.owners.readers(&spec.name).close();
         // The server may have granted these before it executed the forced release.

@@ -167,6 +167,14 @@ impl OwnerTable {
         self.locals.peek(&key, |local| local.current()).flatten()
     }
 
+    /// The present tenure of the lock `name` in this mode, whichever owner has it; of readers, the shared one.
+    pub(super) fn present(&self, name: &Arc<str>, mode: HoldMode) -> Option<Arc<Tenure>> {
+        match mode.is_shared() {
+            true => self.readers(name).shared(),
+            false => self.current(name, mode).map(|(_, tenure)| tenure),
+        }
+    }
+
     /// The tenure in this mode under the field of this entry, whichever owner has it.
     pub(super) fn tenure_under_field(
         &self,

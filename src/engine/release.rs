@@ -495,7 +495,7 @@ impl Engine {
                 let again = retry.again(&release.spec.name, error)?;
                 // A refusal answers the earlier sendings too: their connection is closed.
                 if over() && (again.refusal().is_some() || !retry.is_in_doubt()) {
-                    return Err(again.into_error(&release.spec.name));
+                    return Err(self.last_error(&release.spec.key, &release.spec.name, again));
                 }
                 let refused = again.refused_error(&release.spec.name);
                 release.entry.set_refused_release(refused);

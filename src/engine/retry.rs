@@ -16,10 +16,12 @@
 
 use std::{sync::Arc, time::Duration};
 
+use bytes::Bytes;
 use tokio::time::Instant;
 
 use super::{CallError, Engine};
 use crate::{
+    durability::Durability,
     error::{Cause, Error},
     timers,
     wire::Refusal,
@@ -117,14 +119,6 @@ impl Retry {
 }
 
 impl Again {
-    /// The error of a caller that does not send it again.
-    pub(super) fn into_error(self, name: &Arc<str>) -> Error {
-        match self {
-            Again::Unanswered(reason) => Error::unavailable(&*reason),
-            Again::Refused { refusal, .. } => refusal_error(name, refusal),
-        }
-    }
-
     /// The error of a caller whose time ends while the server refuses.
     pub(super) fn refused_error(&self, name: &Arc<str>) -> Option<Error> {
         let refusal = self.refusal()?.clone();
@@ -166,6 +160,14 @@ impl Again {
 }
 
 impl Engine {
+    /// The error of a caller that does not send the request about `name` again.
+    pub(super) fn last_error(&self, key: &Bytes, name: &Arc<str>, again: Again) -> Error {
+        match again {
+            Again::Unanswered(reason) => self.batcher.unavailable(key, Durability::Local, &*reason),
+            Again::Refused { refusal, .. } => refusal_error(name, refusal),
+        }
+    }
+
     /// Logs a release that the server refuses, unless that may be a moment of a failover.
     pub(super) fn log_repeated_release(&self, name: &str, again: &Again) {
         if !again.is_to_be_logged() {

@@ -216,6 +216,11 @@ impl Tenure {
         &self.entry
     }
 
+    /// The durability of its holds, where `listed` replicas are known.
+    pub(super) fn strictest_durability(&self, listed: usize) -> Durability {
+        Durability::strictest(lock(&self.durability).iter().copied(), listed)
+    }
+
     /// The durability of its renewals, where `listed` replicas are known.
     pub(super) fn durability(&self, listed: usize) -> Durability {
         let of_renewals = |durability: &Durability| durability.of_renewals();
@@ -230,6 +235,11 @@ impl Tenure {
         waits(&default)
             || lock(&self.durability).iter().any(waits)
             || self.local.as_ref().is_some_and(next_waits)
+    }
+
+    /// The time of the confirmation of its first hold.
+    pub(crate) fn since(&self) -> Instant {
+        self.since
     }
 
     pub(crate) fn name(&self) -> &Arc<str> {

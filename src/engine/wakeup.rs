@@ -526,10 +526,7 @@ impl Engine {
     /// server has confirmed them.
     fn verify_contradicted(self: &Arc<Self>, specs: Vec<Arc<LockSpec>>) {
         for spec in specs {
-            let current = self.owners.local(&spec).and_then(|local| local.current());
-            let shared = || self.owners.readers(&spec.name).shared();
-            let held = current.map(|(_, tenure)| tenure).or_else(shared);
-            self.verify(Vec::from_iter(held));
+            self.verify(Vec::from_iter(self.owners.present(&spec.name, spec.mode)));
         }
     }
 }

@@ -285,14 +285,8 @@ impl Engine {
                 }
             }
             Ok(Presence::Absent) | Err(Refusal::WrongKind { .. }) => {
-                let tenure = tenure.end_hand_off();
-                if tenure.live_count() > 0 {
+                if self.record_absence(tenure) {
                     self.gauges.record_renewal(RenewalEnd::Gone);
-                    self.lose(&tenure, LostReason::Gone);
-                } else if tenure.is_freeing() {
-                    // Its release has been executed, and the releasing future may never be polled
-                    // again. A release that is still to be sent would end the owner's next hold.
-                    tenure.let_next_ask();
                 }
             }
             Err(refusal) => {

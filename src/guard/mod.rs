@@ -157,6 +157,74 @@ impl<K: Kind> Guard<K> {
         loss_of(self.hold.tenure(), self.engine.runtime()).await
     }
 
+    /// Asks the server whether it has the hold. A hold that is gone is lost from then on, for each task that watches it.
+    ///
+    /// The client learns of a forced unlock or of lost data at the next renewal, a third of the lease later at most, and with a fixed lease
+    /// not before its end. A step that cannot be undone asks first. What it protects can still end after the answer, at
+    /// [`valid_until`](Self::valid_until) or by a forced unlock; only a [fencing token](crate::FencedLock) excludes that.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Lost`] when the hold is gone. [`Error::Unavailable`] when no answer came within
+    /// [`Config::command_wait`](crate::Config::command_wait), [`Error::Redis`] and [`Error::Closed`]: these tell nothing about the hold.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it only asks.
+    ///
+    /// # Redisson
+    ///
+    /// `isHeldByCurrentThread()`.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn send_the_money() {}
+    /// # async fn example(client: redisson_lock::LockClient) -> Result<(), redisson_lock::Error> {
+    /// let guard = client.reentrant_lock("transfer:7").lock().await?;
+    /// guard.check().await?;
+    /// send_the_money().await;
+    /// guard.unlock().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias = "isHeldByCurrentThread")]
+    pub async fn check(&self) -> Result<(), Error> {
+        self.hold.check().await
+    }
+
+    /// Calls `callback` with the reason if the hold is lost before its release: for work that blocks its thread, and cannot wait for
+    /// [`lost`](Self::lost).
+    ///
+    /// The call is made at once if the hold is lost already, and never after a release. It comes from a task on the client's runtime, so it
+    /// must not block: it sets a flag, or ends a process. Each call of this method adds a callback.
+    ///
+    /// # Redisson
+    ///
+    /// None.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: redisson_lock::LockClient) -> Result<(), redisson_lock::Error> {
+    /// use std::sync::{Arc, atomic::{AtomicBool, Ordering::Relaxed}};
+    ///
+    /// let guard = client.reentrant_lock("import").lock().await?;
+    /// let stop = Arc::new(AtomicBool::new(false));
+    /// guard.on_lost({
+    ///     let stop = stop.clone();
+    ///     move |_| stop.store(true, Relaxed)
+    /// });
+    /// let import = move || while !stop.load(Relaxed) { /* the next row */ };
+    /// tokio::task::spawn_blocking(import).await.expect("the import does not panic");
+    /// guard.unlock().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn on_lost(&self, callback: impl FnOnce(LostReason) + Send + 'static) {
+        self.hold.on_lost(callback);
+    }
+
     /// Returns whether the hold was reported lost or its validity has ended. Sends nothing.
     ///
     /// # Redisson
@@ -174,6 +242,15 @@ impl<K: Kind> Guard<K> {
     /// None.
     pub fn cancellation_token(&self) -> CancellationToken {
         self.hold.token()
+    }
+
+    /// Returns the time from which on the owner has had the lock: that of its first hold. Readers that share a hold have one time.
+    ///
+    /// # Redisson
+    ///
+    /// None.
+    pub fn since(&self) -> std::time::Instant {
+        self.hold.tenure().since().into_std()
     }
 
     /// Returns the end of this hold's validity if no further renewal succeeds. A renewal moves it forward. The release of an
@@ -242,6 +319,14 @@ impl<K: Kind> Guard<K> {
 
     pub(crate) fn hold(&self) -> &HoldGuard {
         &self.hold
+    }
+
+    pub(crate) fn into_hold(self) -> HoldGuard {
+        self.hold
+    }
+
+    pub(crate) fn engine(&self) -> &EngineHandle {
+        &self.engine
     }
 
     /// Where the client's tasks run.

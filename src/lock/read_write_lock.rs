@@ -1,7 +1,14 @@
 //! Two locks with one name: many may read, or one may write.
 
+use std::sync::Arc;
+
 use super::Lock;
-use crate::wire::{read::Read, write::Write};
+use crate::{
+    engine::{AcquireRequest, Deadline, OnFailure, Subject},
+    error::{Error, LostReason},
+    guard::Guard,
+    wire::{read::Read, sealed::Known, write::Write},
+};
 
 /// A handle on a read-write lock: see [`LockClient::read_write_lock`](crate::LockClient::read_write_lock).
 ///
@@ -9,7 +16,7 @@ use crate::wire::{read::Read, write::Write};
 /// [`write`](Self::write) excludes every other owner. Both sides are reentrant, and have the methods of every [`Lock`].
 ///
 /// - **Downgrade**: an owner that writes may read as well. Its read holds remain when it releases its write hold, and waiting
-///   readers enter.
+///   readers enter. [`Guard::downgrade`](crate::Guard::downgrade) does both.
 /// - **Upgrade**: an owner that reads cannot begin to write. It would wait for itself, so the client refuses
 ///   ([`Error::WouldDeadlock`](crate::Error::WouldDeadlock)). Release the read hold first.
 /// - There is no queue. A waiting writer keeps new readers of this crate out for a bounded time, so that it enters beside
@@ -38,9 +45,8 @@ use crate::wire::{read::Read, write::Write};
 /// reading.unlock().await?;
 ///
 /// let writing = catalogue.write().lock().await?;
-/// // Downgrade: from here on other owners may read, and none writes in between.
-/// let reading = catalogue.read().lock().await?;
-/// writing.unlock().await?;
+/// // From here on other owners may read, and none writes in between.
+/// let reading = writing.downgrade().await?;
 /// reading.unlock().await?;
 /// # Ok(())
 /// # }
@@ -99,5 +105,56 @@ impl ReadWriteLock {
     #[doc(alias = "writeLock")]
     pub fn write(&self) -> &Lock<Write> {
         &self.write
+    }
+}
+
+impl Guard<Write> {
+    /// Turns this write hold into a read hold: waiting readers enter, and no owner writes in between.
+    ///
+    /// The read hold has the lease of this hold, which begins anew, or is renewed as this one was. Waits for two answers of the server.
+    /// If the owner has further write holds, other owners do not enter before the end of those.
+    ///
+    /// # Errors
+    ///
+    /// As [`Lock::try_lock`](crate::Lock::try_lock), and [`Error::Lost`] when the write hold is gone. The write hold is then released, as by
+    /// a drop of the guard. A release of the write hold that is not answered is no error: it continues in the background, and other
+    /// readers wait for it.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future releases both holds.
+    ///
+    /// # Redisson
+    ///
+    /// None as one call: the owner acquires the read side, then releases the write side.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: redisson_lock::LockClient) -> Result<(), redisson_lock::Error> {
+    /// let writing = client.read_write_lock("catalogue").write().lock().await?;
+    /// // Write, then let other readers in.
+    /// let reading = writing.downgrade().await?;
+    /// reading.unlock().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn downgrade(self) -> Result<Guard<Read>, Error> {
+        let (hold, engine) = (self.hold(), self.engine());
+        let spec = engine
+            .subject(hold.tenure().name().clone(), Read::PROTOCOL)
+            .spec;
+        let options = Arc::new(hold.terms());
+        let request = AcquireRequest::new(Subject { spec, options }, hold.owner())?;
+        // No other owner reads or writes beside a writer, so a refusal is a loss.
+        let Some(read) = engine.acquire(&request, Deadline::Once).await? else {
+            self.check().await?;
+            return Err(hold.tenure().lost_error(LostReason::Gone));
+        };
+        let reading = Guard::new(engine.clone(), read);
+        match self.into_hold().release(OnFailure::Log).await {
+            Err(lost @ Error::Lost { .. }) => Err(lost),
+            _ => Ok(reading),
+        }
     }
 }

@@ -24,7 +24,7 @@ use super::{
 };
 use crate::{
     durability::Durability,
-    error::Error,
+    error::{Error, NO_CONNECTION},
     gauges::Batches,
     hash::HashMap,
     wire::{
@@ -218,7 +218,8 @@ impl Batcher {
         self.redis.replicas(self.redis.slot(&spec.key))
     }
 
-    /// The error for calls about `key` without an answer: names the server, and the cause if the client knows it.
+    /// The error for calls about `key` without an answer: names the server, and the cause if the client knows it. An outage has one
+    /// text, whatever the `reason` of the caller.
     pub(crate) fn unavailable(
         &self,
         key: &Bytes,
@@ -240,11 +241,16 @@ impl Batcher {
         if let Some(refused) = self.redis.refused_start() {
             return refused;
         }
+        let trouble = self.redis.trouble(slot, durability);
+        let reason = match trouble {
+            Some(_) => NO_CONNECTION.to_owned(),
+            None => reason,
+        };
         let reason = match self.redis.server_of(slot) {
             Some(server) if !reason.contains(&server) => format!("{reason} (server {server})"),
             _ => reason,
         };
-        Error::unavailable_by(reason, self.redis.trouble(slot, durability))
+        Error::unavailable_by(reason, trouble)
     }
 
     /// Asks whether releases of `spec` may publish: the server's words if they may not. `None` if the client knows that they may.

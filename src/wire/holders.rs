@@ -11,6 +11,9 @@ use super::{
     script::{Script, script},
 };
 
+/// The largest number of holders in an answer.
+pub(crate) const MOST_LISTED: usize = 1000;
+
 static HOLDERS: Script = script!(keys = 1, "holders");
 static SIMPLE_HOLDERS: Script = script!(keys = 1, "simple_holders");
 static FAIR_WAITERS: Script = script!(keys = 2, "clock", "fair_waiters");

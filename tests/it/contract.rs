@@ -20,6 +20,7 @@ mod running;
 mod sharing;
 mod shutdown;
 pub mod subjects;
+mod told;
 mod types;
 mod waiting;
 mod watchdog;
@@ -59,6 +60,8 @@ macro_rules! contract {
                 another_clients_data_of_this_kind_is_a_lock no_data_of_this_kind_is_refused;
             queries: a_free_lock a_held_lock a_foreign_lock_without_expiry queries_leave_nothing
                 a_lost_hold_counts_as_none names_show_with_their_prefix;
+            told: every_question_about_a_hold_that_is_gone_ends_it another_owners_question_ends_it_too
+                a_check_of_a_hold_tells_whether_it_is_there a_question_ends_no_hold_that_is_there;
             guards: unlock_needs_a_hold_of_the_same_owner unlock_does_not_release_a_hold_with_a_guard another_task_may_unlock_a_guard
                 a_dropped_guard_is_released a_guard_may_be_dropped_in_another_task
                 a_guard_may_be_dropped_outside_of_any_runtime a_dropped_unlock_completes

@@ -27,6 +27,7 @@ mod hostile;
 mod in_doubt;
 mod multi_lock;
 mod names;
+mod one_text;
 mod read_write_lock;
 mod red_lock;
 mod rights;
@@ -39,6 +40,7 @@ mod simple_lock;
 mod spin_lock;
 mod starvation;
 mod synchronizers;
+mod watching;
 mod witness;
 mod yielding;
 

@@ -7,12 +7,12 @@ use tokio::time::{Instant, timeout_at};
 use super::{
     super::{Engine, detach::Caller, request::Deadline, runtime},
     attempts,
-    operation::{NO_REPLY, unexpected_answer},
+    operation::unexpected_answer,
     waiters::{Remaining, State, Wanted},
     waiting::Waiting,
 };
 use crate::{
-    error::Error,
+    error::{Error, NO_ANSWER},
     wire::{
         latch,
         reply::{Detail, Outcome},
@@ -45,7 +45,7 @@ impl Engine {
                     Some(State::Over) => return Ok(true),
                     Some(_) => waiting.begin_attempt(),
                     None if was_closed => return Ok(false),
-                    None => return Err(self.no_answer(spec, NO_REPLY)),
+                    None => return Err(self.no_answer(spec, NO_ANSWER)),
                 }
             }
             self.check_open()?;

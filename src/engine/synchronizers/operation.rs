@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     durability::Durability,
-    error::{Cause, Error},
+    error::{Cause, Error, NO_ANSWER, NO_CONNECTION},
     sync::lock,
     timers,
     wire::{
@@ -30,12 +30,11 @@ use crate::{
     },
 };
 
-pub(super) const NO_ANSWER: &str =
-    "the server did not answer in time; the operation goes on in the background";
+/// What follows for the caller from an operation without an answer.
+const CONTINUES: &str = "the operation goes on in the background";
 /// The reason behind the words of the server.
 const REFUSED: &str = "the server refuses the operation, which goes on in the background";
-const FORGOTTEN: &str = "the connection broke, and the server forgets soon whether it executed the operation: check the count before a repetition";
-pub(super) const NO_REPLY: &str = "the server did not answer in time";
+const FORGOTTEN: &str = "the server forgets soon whether it executed the operation: check the count before a repetition";
 
 /// The answer to a request.
 pub(super) struct Answer {
@@ -238,7 +237,7 @@ impl Engine {
                         Error::unavailable_by(REFUSED, Some(Arc::new(Cause::server(&*message))))
                     }
                     Some(error) => error,
-                    None => self.no_answer(spec, NO_ANSWER),
+                    None => self.no_answer(spec, NO_ANSWER).with_note(CONTINUES),
                 })
             }
         }
@@ -381,7 +380,7 @@ impl Engine {
                     false => sendings.longest_refused,
                 };
                 if since.elapsed() >= longest {
-                    return Err(again.into_error(&spec.name));
+                    return Err(self.last_error(&spec.key, &spec.name, again));
                 }
             }
             if let Some(caller) = caller.upgrade() {
@@ -413,13 +412,13 @@ impl Engine {
                 () = redis.ready(slot, Durability::Local) => {}
                 () = gone => {}
                 () = sendings.not_repeated_any_more() => {
-                    return Err(self.no_answer(spec, FORGOTTEN));
+                    return Err(self.no_answer(spec, NO_CONNECTION).with_note(FORGOTTEN));
                 }
                 () = self.ended.cancelled() => return Err(Error::Closed),
             }
         }
         if caller.is_some_and(Caller::is_gone) {
-            return Err(self.no_answer(spec, NO_ANSWER));
+            return Err(self.no_answer(spec, NO_ANSWER).with_note(CONTINUES));
         }
         let sent = Instant::now();
         sendings.begun.get_or_insert(sent);
@@ -434,7 +433,7 @@ impl Engine {
                     biased;
                     // The next connection reports that a call is unanswered, however late that is.
                     () = sendings.not_repeated_any_more() => {
-                        return Err(self.no_answer(spec, FORGOTTEN));
+                        return Err(self.no_answer(spec, NO_CONNECTION).with_note(FORGOTTEN));
                     }
                     mut answers = repeated => answers.pop().unwrap_or(Err(CallError::Closed)),
                 }
@@ -448,7 +447,7 @@ impl Engine {
 
     /// The error of a query without an answer in time: has the words of the server's last refusal, if there was one.
     pub(super) fn no_reply(&self, spec: &SyncSpec, caller: &Caller) -> Error {
-        self.no_answer(spec, caller.reason().unwrap_or_else(|| NO_REPLY.into()))
+        self.no_answer(spec, caller.reason().unwrap_or_else(|| NO_ANSWER.into()))
     }
 
     pub(super) fn no_answer(&self, spec: &SyncSpec, reason: impl Into<String>) -> Error {

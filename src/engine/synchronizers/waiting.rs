@@ -16,10 +16,14 @@ use super::{
         runtime,
     },
     Synchronizers,
-    operation::NO_ANSWER,
     waiters::{Remaining, State, WaiterId, Waiters, Wanted},
 };
-use crate::{error::Error, redis::BoxFuture, sync::MutexGuard, wire::sync_spec::SyncSpec};
+use crate::{
+    error::{Error, NO_ANSWER},
+    redis::BoxFuture,
+    sync::MutexGuard,
+    wire::sync_spec::SyncSpec,
+};
 
 /// The outcome of an attempt.
 pub(super) enum AttemptOutcome<T> {

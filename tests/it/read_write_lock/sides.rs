@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use redisson_lock::{Error, Owner, Released};
+use redisson_lock::{Error, LostReason, Owner, Released};
 use testbed::Proxy;
-use tokio::task::JoinSet;
+use tokio::{task::JoinSet, time::timeout};
 
 use super::{Shelf, me};
 use crate::witness::{Listener, SOON, connect, done, only_messages, watched};
@@ -73,7 +73,7 @@ async fn p_w10_a_downgrade_lets_waiting_readers_in() {
     assert_eq!(writing.unlock().await, Ok(Released::Fully));
     assert_eq!(listener.messages().await, ["1"]);
     drop(listener);
-    let guards = tokio::time::timeout(SOON, readers.join_all()).await;
+    let guards = timeout(SOON, readers.join_all()).await;
     let guards = guards.expect("a message wakes the readers");
     assert_eq!(shelf.mode().await.as_deref(), Some("read"));
     for guard in guards {
@@ -84,6 +84,107 @@ async fn p_w10_a_downgrade_lets_waiting_readers_in() {
     assert_eq!(reading.unlock().await, Ok(Released::Fully));
     assert_eq!(listener.messages().await, ["0"]);
     drop(listener);
+    shelf.witness.nothing_left().await;
+}
+
+/// `Guard::downgrade` does what the two calls do: readers enter, no writer does, and the terms stay.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_write_guard_becomes_a_read_guard() {
+    let shelf = Shelf::new().await;
+    let client = shelf.witness.client(only_messages()).await;
+    let (lock, other) = (
+        shelf.lock(&client),
+        shelf.lock(&shelf.witness.a_client().await),
+    );
+    let lease = Duration::from_secs(100);
+    for lock in [lock.write().clone(), lock.write().with_lease(lease)] {
+        let writing = lock.lock().await.unwrap();
+        let (owner, left) = (writing.owner(), shelf.pttl().await);
+        let read = other.read().owned_by(&Owner::new());
+        let reader = tokio::spawn(async move { read.lock().await });
+        let reading = writing.downgrade().await.unwrap();
+        assert_eq!(
+            (reading.owner(), shelf.mode().await.as_deref()),
+            (owner, Some("read"))
+        );
+        let valid = reading.valid_until() - std::time::Instant::now();
+        assert!(valid.as_millis().abs_diff(left as u128) < u128::from(left.unsigned_abs() / 10));
+        let beside = done("a waiting reader enters", reader).await.unwrap();
+        let write = other.write().owned_by(&Owner::new());
+        assert!(write.try_lock().await.unwrap().is_none());
+        beside.unlock().await.unwrap();
+        assert_eq!(reading.unlock().await, Ok(Released::Fully));
+    }
+    // The owner writes still, by its outer hold.
+    let outer = lock.write().lock().await.unwrap();
+    let inner = lock
+        .write()
+        .lock()
+        .await
+        .unwrap()
+        .downgrade()
+        .await
+        .unwrap();
+    assert_eq!(shelf.mode().await.as_deref(), Some("write"));
+    assert!(other.read().try_lock().await.unwrap().is_none());
+    let inner_of_outer = outer.downgrade().await.unwrap();
+    assert_eq!(lock.read().hold_count().await, Ok(2));
+    drop((inner, inner_of_outer));
+    shelf.witness.nothing_left().await;
+}
+
+/// A downgrade of a lost hold reads nothing, whichever owner has the lock.
+#[tokio::test]
+async fn a_lost_write_guard_becomes_nothing() {
+    let shelf = Shelf::new().await;
+    let client = shelf.witness.client(only_messages()).await;
+    let (lock, other) = (
+        shelf.lock(&client),
+        shelf.lock(&shelf.witness.a_client().await),
+    );
+    for side in ["free", "writes", "reads"] {
+        let writing = lock.write().lock().await.unwrap();
+        assert_eq!(other.write().force_unlock().await, Ok(true));
+        let inside = match side {
+            "writes" => Some(other.write().lock().await.unwrap().into_dyn()),
+            "reads" => Some(other.read().lock().await.unwrap().into_dyn()),
+            _ => None,
+        };
+        let error = writing.downgrade().await.unwrap_err();
+        assert!(error.is_lost(), "{side}: {error}");
+        assert_eq!(lock.read().is_held().await, Ok(false), "{side}");
+        assert!(client.holds().is_empty(), "{side}");
+        drop(inside);
+        shelf.witness.nothing_left().await;
+    }
+}
+
+/// A reader whose side was forced open elsewhere is told when a writer of its client is let in, and the other way round.
+#[tokio::test]
+async fn a_grant_of_one_side_ends_holds_of_the_other_side() {
+    let shelf = Shelf::new().await;
+    let client = shelf.witness.client(only_messages()).await;
+    let (lock, operator) = (
+        shelf.lock(&client),
+        shelf.lock(&shelf.witness.a_client().await),
+    );
+    let next = Owner::new();
+    let reading = lock.read().lock().await.unwrap();
+    assert_eq!(operator.read().force_unlock().await, Ok(true));
+    let writing = lock.write().owned_by(&next).lock().await.unwrap();
+    let told = timeout(SOON, reading.lost())
+        .await
+        .expect("the reader is told");
+    assert_eq!(told, LostReason::Gone);
+    assert_eq!(operator.write().force_unlock().await, Ok(true));
+    let reading = lock.read().lock().await.unwrap();
+    let told = timeout(SOON, writing.lost())
+        .await
+        .expect("the writer is told");
+    assert_eq!(told, LostReason::Gone);
+    assert!(!reading.is_lost());
+    reading.unlock().await.unwrap();
+    drop(writing);
     shelf.witness.nothing_left().await;
 }
 
