@@ -65,7 +65,7 @@ impl<Q: Quorum> GroupLock<Q> {
         Ok(taken.map(MultiGuard::new))
     }
 
-    /// Acquires the locks, and waits for them no longer than `wait`: see [`crate::GroupLock::try_lock_for`].
+    /// Acquires the locks, and waits for them for `wait`: see [`crate::GroupLock::try_lock_for`].
     ///
     /// # Errors
     ///

@@ -595,7 +595,7 @@ impl LockClient {
     /// The holders lose their holds first ([`LostReason::Closed`](crate::LostReason::Closed)), and other owners enter at once.
     /// Permits of semaphores stay acquired. Locks of finished [`run_at_least`](crate::Lock::run_at_least) jobs stay held for their
     /// time, and the report omits them. A program whose tasks may still work under a lock should call
-    /// [`shutdown`](Self::shutdown). Waits for up to another 5 s.
+    /// [`shutdown`](Self::shutdown). Waits for up to another 5 s; for the locks of a [`RedLock`] half a second, and not without a connection.
     ///
     /// # Cancel safety
     ///

@@ -15,28 +15,19 @@
 
 use std::time::Duration;
 
-use futures_util::{
-    future::join_all,
-    stream::{FuturesUnordered, StreamExt},
-};
-use tokio::{
-    runtime::Handle,
-    time::{Instant, timeout_at},
-};
+use futures_util::{future::join_all, stream::FuturesUnordered};
+use tokio::time::{Instant, timeout_at};
 
 use super::{
-    Engine, EngineHandle,
+    EngineHandle,
     acquire::GRACE,
     attempt::AttemptOutcome,
     hold_guard::{HoldGuard, OnFailure},
+    members::{HeldMember, Quota, gather, majority_wait, release_all, send_permits, valid_until},
     request::{AcquireRequest, Deadline},
     runtime,
 };
-use crate::{
-    error::Error,
-    redis::SendPermit,
-    wire::{Lease, Released},
-};
+use crate::error::Error;
 
 /// How long a group keeps its acquired members while it waits for the rest, at most. Bounded as
 /// well by a twentieth of the shortest lease for each round so far, and by a quarter of that lease.
@@ -48,11 +39,6 @@ const MOST_KEPT_PARTS: u32 = 5;
 const MAJORITY_WAIT: Duration = Duration::from_secs(1);
 /// Pause before a majority asks again after a round with too few answers.
 const UNREACHED_PAUSE: Duration = Duration::from_millis(200);
-/// How long a round waits for the rest once it has a majority, besides the time that the majority
-/// took. Half of the majority's remaining validity bounds the sum.
-const STRAGGLERS_WAIT: Duration = Duration::from_millis(10);
-/// Shortest time that a member of a majority has to answer.
-const MIN_TIMEOUT: Duration = Duration::from_millis(50);
 
 /// A lock of a group.
 pub(crate) struct Member {
@@ -60,25 +46,10 @@ pub(crate) struct Member {
     pub(crate) request: AcquireRequest,
 }
 
-/// A hold on one of the locks of a group.
-pub(crate) struct HeldMember {
-    /// The index of the member.
-    index: usize,
-    pub(crate) hold: HoldGuard,
-    engine: EngineHandle,
-}
-
-impl HeldMember {
-    /// The runtime of the client's tasks.
-    pub(crate) fn runtime(&self) -> &Handle {
-        self.engine.runtime()
-    }
-}
-
 /// The members of a group, and how many of them it needs.
 pub(crate) struct Group<'a> {
     pub(crate) members: &'a [Member],
-    pub(crate) need: usize,
+    pub(crate) quota: Quota,
 }
 
 /// The smaller index: the order is that of the group, not of the answers.
@@ -117,13 +88,13 @@ impl Missed {
 
     /// Whether other owners hold so many members that the group cannot be acquired, however many servers answer.
     fn is_busy(&self, group: &Group<'_>) -> bool {
-        self.refusals > group.spare()
+        self.refusals > group.quota.spare()
     }
 
     /// The error of the group, if more members failed than it can do without, or the grants ended
     /// too early. A lasting error goes first.
     fn error(&self, group: &Group<'_>) -> Option<Error> {
-        if self.failures.len() > group.spare() {
+        if self.failures.len() > group.quota.spare() {
             let lasting = |error: &&Error| !matches!(error, Error::Unavailable { .. });
             let reported = self.failures.iter().find(lasting).or(self.failures.first());
             return reported.cloned();
@@ -134,15 +105,6 @@ impl Missed {
 }
 
 impl Group<'_> {
-    fn is_majority(&self) -> bool {
-        self.spare() > 0
-    }
-
-    /// How many members the group can do without.
-    fn spare(&self) -> usize {
-        self.members.len() - self.need
-    }
-
     /// Acquires enough of the locks. Returns `None` if other owners still held too many at the
     /// deadline.
     pub(crate) async fn acquire(
@@ -162,18 +124,18 @@ impl Group<'_> {
                 None => None,
             };
             // A majority has waited for one of its members, so it asks all of them at its deadline.
-            let is_refused = awaited.is_some() && first.is_none() && !self.is_majority();
+            let is_refused = awaited.is_some() && first.is_none() && !self.quota.is_majority();
             if is_refused && deadline.is_over() {
                 return Ok(None);
             }
-            let keeping_rounds = if self.is_majority() { 0 } else { rounds };
+            let keeping_rounds = if self.quota.is_majority() { 0 } else { rounds };
             let missed = match self.round(first, deadline, keeping_rounds).await {
                 Ok(taken) => return Ok(Some(taken)),
                 Err(missed) => missed,
             };
             let error = missed.error(self);
             let is_last = matches!(deadline, Deadline::Once) || deadline.is_over();
-            let alone = missed.unreached.filter(|_| !self.is_majority());
+            let alone = missed.unreached.filter(|_| !self.quota.is_majority());
             awaited = match (missed.refused, alone) {
                 (Some(refused), Some(alone)) => Some(refused.min(alone)),
                 (refused, alone) => refused.or(alone),
@@ -189,7 +151,7 @@ impl Group<'_> {
                     }
                     // A group that needs an unreached member waits on: `wait_for` fails when that
                     // member has not answered for `outage_wait`.
-                    let waits_on = awaited.is_some() && !self.is_majority();
+                    let waits_on = awaited.is_some() && !self.quota.is_majority();
                     if is_last || !waits_on && since.elapsed() >= answer_wait {
                         return Err(error);
                     }
@@ -221,14 +183,14 @@ impl Group<'_> {
         }
         let index = self.first_side(index);
         let Member { engine, request } = &self.members[index];
-        let deadline = match self.is_majority() {
+        let deadline = match self.quota.is_majority() {
             true => Deadline::Until(deadline.earlier(Instant::now() + MAJORITY_WAIT)),
             false => deadline,
         };
         match engine.acquire(request, deadline).await {
             Ok(hold) => Ok(hold.map(|hold| self.part(index, hold))),
             // The next round counts the failure.
-            Err(_) if self.is_majority() => Ok(None),
+            Err(_) if self.quota.is_majority() => Ok(None),
             Err(error) => Err(error),
         }
     }
@@ -250,7 +212,7 @@ impl Group<'_> {
             .members
             .iter()
             .filter_map(|Member { engine, request }| {
-                let longest = match self.is_majority() {
+                let longest = match self.quota.is_majority() {
                     true if !engine.batcher.is_ready(&request.spec) => return None,
                     true => majority_wait(engine, &request.lease),
                     false => engine.config.command_wait,
@@ -271,11 +233,12 @@ impl Group<'_> {
     }
 
     fn part(&self, index: usize, hold: HoldGuard) -> HeldMember {
-        let engine = self.members[index].engine.clone();
+        let Member { engine, request } = &self.members[index];
         HeldMember {
             index,
             hold,
-            engine,
+            engine: engine.clone(),
+            answer_wait: majority_wait(engine, &request.lease),
         }
     }
 
@@ -294,11 +257,11 @@ impl Group<'_> {
                 .await;
         }
         taken.sort_by_key(|part| part.index);
-        if valid_until(&taken, self.need).is_some_and(|until| Instant::now() < until) {
+        if valid_until(&taken, self.quota.need).is_some_and(|until| Instant::now() < until) {
             return Ok(taken);
         }
-        missed.is_too_slow = taken.len() >= self.need;
-        give_back(taken, deadline).await;
+        missed.is_too_slow = taken.len() >= self.quota.need;
+        self.give_back(taken, deadline).await;
         Err(missed)
     }
 
@@ -325,7 +288,7 @@ impl Group<'_> {
         // A random moment, so that two groups that wait for each other do not give up together.
         let moment = longest.mul_f64(0.5 + fastrand::f64() / 2.0);
         let until = Deadline::Until(deadline.earlier(Instant::now() + moment));
-        give_back(beyond, until).await;
+        self.give_back(beyond, until).await;
         if taken.is_empty() {
             return;
         }
@@ -341,7 +304,8 @@ impl Group<'_> {
         }
     }
 
-    /// Makes all attempts at once. Once there is a majority, the rest has little time left.
+    /// Makes all attempts at once. Half of a majority's remaining validity bounds the grace of the rest, which gives back what it is
+    /// granted later.
     async fn try_all(
         &self,
         first: Option<HeldMember>,
@@ -350,21 +314,7 @@ impl Group<'_> {
     ) -> Vec<HeldMember> {
         let skipped = first.as_ref().map(|part| part.index);
         let mut taken = Vec::from_iter(first);
-        let began = Instant::now();
-        let mut attempts = self.attempts(skipped, deadline);
-        let mut until = None;
-        loop {
-            let next = async {
-                match until {
-                    Some(until) => timeout_at(until, attempts.next()).await.ok().flatten(),
-                    None => attempts.next().await,
-                }
-            };
-            let Some((index, outcome)) = next.await else {
-                // Attempts under way continue in the background, and give back what they are
-                // granted.
-                return taken;
-            };
+        gather(self.attempts(skipped, deadline), |index, outcome| {
             match outcome {
                 Ok(AttemptOutcome::Granted(hold)) => {
                     self.members[index].engine.notify_waiters_of_owner(&hold);
@@ -380,14 +330,20 @@ impl Group<'_> {
                 }
                 Err(error) => missed.add_failure(index, error),
             }
-            if self.is_majority()
-                && until.is_none()
-                && let Some(valid_until) = valid_until(&taken, self.need)
-            {
-                let left = valid_until.saturating_duration_since(Instant::now());
-                let longest = STRAGGLERS_WAIT + began.elapsed();
-                until = Some(Instant::now() + longest.min(left / 2));
-            }
+            let majority = self.quota.is_majority();
+            let until = majority.then(|| valid_until(&taken, self.quota.need))??;
+            Some(until.saturating_duration_since(Instant::now()) / 2)
+        })
+        .await;
+        taken
+    }
+
+    /// Releases members of a group that is not acquired. At the deadline, the releases continue in the background.
+    async fn give_back(&self, parts: Vec<HeldMember>, deadline: Deadline) {
+        let released = release_all(parts, self.quota, OnFailure::Log);
+        match deadline {
+            Deadline::Until(deadline) => drop(timeout_at(deadline + GRACE, released).await),
+            Deadline::Once | Deadline::Never => drop(released.await),
         }
     }
 
@@ -402,7 +358,7 @@ impl Group<'_> {
         };
         let send_permits =
             send_permits(rest().map(|(_, member)| (&member.engine, &*member.request.spec.name)));
-        let is_majority = self.is_majority();
+        let is_majority = self.quota.is_majority();
         let attempts = rest()
             .zip(send_permits)
             .map(move |((index, member), permit)| {
@@ -436,85 +392,6 @@ fn longest_kept(lease: Duration, rounds: u32) -> Duration {
 async fn pause(deadline: Deadline, time: Duration) {
     let until = deadline.earlier(Instant::now() + time);
     tokio::time::sleep_until(until).await;
-}
-
-/// How long one server of a majority may take to answer: short beside the lease, because the leases
-/// of acquired members run meanwhile.
-fn majority_wait(engine: &Engine, lease: &Lease) -> Duration {
-    (lease.duration / 50)
-        .max(MIN_TIMEOUT)
-        .min(engine.config.command_wait)
-}
-
-/// The end of the time in which `need` of the holds are valid; `None` if fewer are valid now.
-pub(crate) fn valid_until(parts: &[HeldMember], need: usize) -> Option<Instant> {
-    let now = Instant::now();
-    let live = parts
-        .iter()
-        .filter(|part| part.hold.tenure().lost_reason(now).is_none());
-    let mut until: Vec<_> = live.map(|part| part.hold.valid_until()).collect();
-    until.sort_unstable_by(|a, b| b.cmp(a));
-    until.get(need - 1).copied()
-}
-
-/// Releases members of a group that is not acquired. At the deadline, the releases continue in the
-/// background.
-async fn give_back(parts: Vec<HeldMember>, deadline: Deadline) {
-    let released = release_all(parts, OnFailure::Log);
-    match deadline {
-        Deadline::Until(deadline) => drop(timeout_at(deadline + GRACE, released).await),
-        Deadline::Once | Deadline::Never => drop(released.await),
-    }
-}
-
-/// Releases every hold, also after a failure, and returns the result of each.
-pub(crate) async fn release_all(
-    parts: Vec<HeldMember>,
-    on_failure: OnFailure,
-) -> Vec<Result<Released, Error>> {
-    let names: Vec<_> = parts
-        .iter()
-        .map(|part| part.hold.tenure().name().clone())
-        .collect();
-    let send_permits = send_permits(
-        parts
-            .iter()
-            .zip(&names)
-            .map(|(part, name)| (&part.engine, &**name)),
-    );
-    let releases = parts.into_iter().zip(send_permits).map(|(part, permit)| {
-        let HeldMember { hold, engine, .. } = part;
-        (engine, hold.release_from(permit, on_failure))
-    });
-    // A blocking caller uses the timers of one client's runtime, which ends with the last of these.
-    let (_engines, releases): (Vec<_>, Vec<_>) = releases.unzip();
-    join_all(releases).await
-}
-
-/// Permits for operations on several locks: operations of one client share a batch. A second
-/// operation on one name gets none, because it has to wait for the first.
-pub(crate) fn send_permits<'a>(
-    locks: impl Iterator<Item = (&'a EngineHandle, &'a str)>,
-) -> Vec<Option<SendPermit>> {
-    let locks: Vec<_> = locks.collect();
-    let mut send_permits: Vec<Option<SendPermit>> = locks.iter().map(|_| None).collect();
-    let mut seen = crate::hash::HashSet::default();
-    let mut by_client: crate::hash::HashMap<_, Vec<usize>> = Default::default();
-    for (index, (engine, name)) in locks.iter().enumerate() {
-        if seen.insert((engine.id, *name)) {
-            by_client.entry(engine.id).or_default().push(index);
-        }
-    }
-    for indices in by_client.values().filter(|indices| indices.len() > 1) {
-        let engine = locks[indices[0]].0;
-        for (index, permit) in indices
-            .iter()
-            .zip(engine.batcher.send_permits(indices.len()))
-        {
-            send_permits[*index] = Some(permit);
-        }
-    }
-    send_permits
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use std::{
     pin::pin,
     sync::{Arc, Weak},
     task::{Context, Poll},
+    time::Duration,
 };
 
 use futures_util::future::select_all;
@@ -43,6 +44,35 @@ impl HoldSignals {
 impl Drop for HoldSignals {
     fn drop(&mut self) {
         self.ended.cancel();
+    }
+}
+
+/// A hold of a group, as each of its tenures knows it.
+pub(super) struct GroupHold {
+    pub(super) tenures: Vec<Weak<Tenure>>,
+    /// How many members the group has, and how many it needs.
+    pub(super) members: usize,
+    pub(super) need: usize,
+    /// The longest time that a member has to answer, if the group can do without it.
+    pub(super) answer_wait: Option<Duration>,
+}
+
+impl GroupHold {
+    /// Says for the log whether the group still holds; `None` once its release has begun.
+    pub(super) fn state(&self) -> Option<String> {
+        let now = Instant::now();
+        let tenures = self.tenures.iter().filter_map(Weak::upgrade);
+        let tenures: Vec<_> = tenures.filter(|tenure| tenure.live_count() > 0).collect();
+        if tenures.len() < self.tenures.len() {
+            return None;
+        }
+        let is_left = |tenure: &&Arc<Tenure>| tenure.lost_reason(now).is_none();
+        let left = tenures.iter().filter(is_left).count();
+        let (members, need) = (self.members, self.need);
+        let state = if left < need { "lost" } else { "still held" };
+        Some(format!(
+            "{state}: {left} of {members} members are left, {need} needed"
+        ))
     }
 }
 

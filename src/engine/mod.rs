@@ -14,6 +14,7 @@
 //! | [`extend`] | - | extends a hold, reads the leader of an election |
 //! | [`fair_queue`] | - | removes entries of ended waits from fair queues |
 //! | [`group`] | - | acquires several locks, all or a majority |
+//! | [`members`] | which answers decide an operation of a group | - |
 //! | [`hold_guard`], [`release`], [`detach`] | - | releases holds; completes what a dropped future began |
 //! | [`final_requests`] | - | releases dropped holds when the runtime has ended |
 //! | [`unreleased`] | which holds the report of a shutdown lists | - |
@@ -48,6 +49,7 @@ mod local_lock;
 mod local_wait;
 mod long_waits;
 mod loss;
+mod members;
 mod own_thread;
 mod owners;
 mod pause;
@@ -84,9 +86,13 @@ use tokio::{runtime::Handle, time::Instant};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use uuid::Uuid;
 
-pub(crate) use group::{Group, HeldMember, Member, release_all, send_permits, valid_until};
+pub(crate) use group::{Group, Member};
 pub(crate) use hold_guard::{HoldGuard, OnFailure};
 pub(crate) use loss::{cancel_at_the_loss_of_group, loss_of, loss_of_group, lost_reason};
+pub(crate) use members::{
+    HeldMember, Quota, gather, join_group, release_all, results_of, send_permits, summed_up,
+    valid_until,
+};
 pub(crate) use request::{AcquireOptions, AcquireRequest, Deadline, Subject, Then};
 #[cfg(feature = "blocking")]
 pub(crate) use runtime::PollsHere;
@@ -534,8 +540,12 @@ impl Engine {
         self.close();
         let mut tenures = self.owners.tenures(None);
         tenures.retain(|tenure| self.lose(tenure, LostReason::Closed));
-        self.release_held(tenures).await;
-        self.batcher.redis().close().await;
+        let is_silent = self.release_held(tenures).await;
+        let closing = self.batcher.redis().close();
+        // A majority does not wait for a silent server again: its connections end in the background.
+        if !is_silent {
+            closing.await;
+        }
         self.ended.cancel();
     }
 }

@@ -33,6 +33,8 @@ use crate::{
     wire::{Lease, LockSpec, Presence, Refusal, Released, Reply, Request, presence},
 };
 
+/// The longest time in which a shutdown waits for the release of a lock that a majority can do without.
+const MAJORITY_SHUTDOWN_WAIT: Duration = Duration::from_millis(500);
 /// How often the last reader to leave yields to ready tasks.
 const MOST_YIELDS: u32 = 4;
 
@@ -520,22 +522,34 @@ impl Engine {
     }
 
     /// Releases the holds that are left when the client closes, if the shutdown asks for it.
-    /// Reports the holds that are not released.
-    pub(super) async fn release_held(self: &Arc<Self>, tenures: Vec<Arc<Tenure>>) {
+    /// Reports the holds that are not released. Returns whether a server of a majority has not answered in its time.
+    pub(super) async fn release_held(self: &Arc<Self>, tenures: Vec<Arc<Tenure>>) -> bool {
         let is_asked_for = self.releases_held.load(Ordering::Acquire);
         let releases = tenures.into_iter().map(|tenure| async move {
+            let wait = self.wait_for_last_release(&tenure);
             let release = Release::new(&tenure.spec, tenure.entry(), (0, None));
             let release = self.send_release(release, || false);
             let is_released = is_asked_for
                 && !tenure.is_left_to_lease()
-                && tokio::time::timeout(SHUTDOWN_WAIT, release)
+                && tokio::time::timeout(wait, release)
                     .await
                     .is_ok_and(|released| released.is_ok());
             if !is_released {
                 self.record_left(&tenure);
             }
+            is_asked_for && !is_released && wait < SHUTDOWN_WAIT
         });
-        join_all(releases).await;
+        join_all(releases).await.contains(&true)
+    }
+
+    /// How long a shutdown waits for the release of `tenure`. As in an acquisition, a majority waits for a server only as long
+    /// as for an answer, and not for one without a connection.
+    fn wait_for_last_release(&self, tenure: &Tenure) -> Duration {
+        match tenure.group().and_then(|group| group.answer_wait) {
+            Some(_) if !self.batcher.is_ready(&tenure.spec) => Duration::ZERO,
+            Some(wait) => wait.min(MAJORITY_SHUTDOWN_WAIT),
+            None => SHUTDOWN_WAIT,
+        }
     }
 
     /// Queues the release of a tenure whose validity has ended by this client's clock: the server

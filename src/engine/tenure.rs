@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     hold_set::{Duty, HoldId, HoldSet, Phase},
     local_lock::Current,
-    loss::HoldSignals,
+    loss::{GroupHold, HoldSignals},
     owners::{LocalRef, OwnerEntry, OwnerEntryRef, Reading},
     readers::ReadersRef,
     request::{AcquireRequest, Then},
@@ -88,6 +88,8 @@ pub(crate) struct Tenure {
     /// expires, the client then releases it.
     server_may_keep_it: AtomicBool,
     telemetry: TenureTelemetry,
+    /// The last group that has acquired a hold of it.
+    group: Mutex<Option<Arc<GroupHold>>>,
 }
 
 impl Tenure {
@@ -122,6 +124,7 @@ impl Tenure {
             server_may_keep_it: AtomicBool::new(false),
             next_deadline: Mutex::new(None),
             telemetry: TenureTelemetry::default(),
+            group: Mutex::new(None),
         }
     }
 
@@ -206,6 +209,14 @@ impl Tenure {
     /// Locks the holds.
     pub(super) fn hold_set(&self) -> MutexGuard<'_, HoldSet> {
         lock(&self.hold_set)
+    }
+
+    pub(super) fn join_group(&self, group: Arc<GroupHold>) {
+        *lock(&self.group) = Some(group);
+    }
+
+    pub(super) fn group(&self) -> Option<Arc<GroupHold>> {
+        lock(&self.group).clone()
     }
 
     pub(super) fn telemetry(&self) -> &TenureTelemetry {

@@ -74,7 +74,11 @@ impl Engine {
                 .then(|| self.log_limits.losses.may_log())
                 .flatten()
             {
-                Some(suppressed) => tracing::warn!(%name, %reason, suppressed, "a hold was lost"),
+                Some(suppressed) => {
+                    let server = self.batcher.server_of(&tenure.spec);
+                    let group = tenure.group().and_then(|group| group.state());
+                    tracing::warn!(%name, %reason, server, group, suppressed, "a hold was lost");
+                }
                 None => tracing::debug!(%name, %reason, "a hold was lost"),
             }
             self.gauges.record_loss(tenure.spec.protocol.kind(), reason);

@@ -10,7 +10,6 @@ use tokio_util::sync::CancellationToken;
 
 pub(crate) use body::{Protects, release_after, run_and_release, run_if_held, run_under};
 pub use multi_guard::MultiGuard;
-pub(crate) use multi_guard::summed_up;
 
 use crate::{
     engine::{EngineHandle, HoldGuard, OnFailure, Then, loss_of},

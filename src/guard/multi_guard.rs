@@ -6,15 +6,15 @@ use std::{
     time::Duration,
 };
 
-use futures_util::future::join_all;
+use futures_util::stream::FuturesUnordered;
 use tokio::{runtime::Handle, time::Instant};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::Protects;
 use crate::{
     engine::{
-        HeldMember, OnFailure, Tenure, Then, cancel_at_the_loss_of_group, loss_of_group,
-        lost_reason, release_all, valid_until,
+        HeldMember, OnFailure, Quota, Tenure, Then, cancel_at_the_loss_of_group, gather,
+        join_group, loss_of_group, lost_reason, release_all, summed_up, valid_until,
     },
     error::{Error, LostReason},
     wire::{Lease, Released},
@@ -27,7 +27,7 @@ use crate::{
 #[must_use = "a guard that is dropped releases its holds"]
 pub struct MultiGuard {
     parts: Vec<HeldMember>,
-    need: usize,
+    quota: Quota,
     /// Cancelled when the guard is dropped.
     ended: CancellationToken,
     end: DropGuard,
@@ -36,11 +36,12 @@ pub struct MultiGuard {
 }
 
 impl MultiGuard {
-    pub(crate) fn new(parts: Vec<HeldMember>, need: usize) -> Self {
+    pub(crate) fn new(parts: Vec<HeldMember>, quota: Quota) -> Self {
+        join_group(&parts, quota);
         let ended = CancellationToken::new();
         Self {
             parts,
-            need,
+            quota,
             end: ended.clone().drop_guard(),
             ended,
             lost_token: OnceLock::new(),
@@ -49,13 +50,14 @@ impl MultiGuard {
 
     /// Releases every lock, even if some of them are lost.
     ///
-    /// Waits for one answer of each server.
+    /// Waits for one answer of each server. A RedLock waits until a majority of its servers does not have the lock any more, and
+    /// for the rest for as long as that took, plus 10 ms. The other releases continue in the background.
     ///
     /// # Errors
     ///
     /// [`Error::Lost`] with the name of a lost lock (for a RedLock, only if no majority was left). Otherwise the error of a
-    /// failed release, as for [`Guard::unlock`](crate::Guard::unlock). The other locks are released in any case.
-    /// [`unlock_each`](Self::unlock_each) returns one result per lock.
+    /// failed release, as for [`Guard::unlock`](crate::Guard::unlock), for a RedLock if a majority may still have the lock. The
+    /// other locks are released in any case. [`unlock_each`](Self::unlock_each) returns one result per lock.
     ///
     /// # Cancel safety
     ///
@@ -75,13 +77,15 @@ impl MultiGuard {
     /// # }
     /// ```
     pub async fn unlock(self) -> Result<Released, Error> {
-        let need = self.need;
-        summed_up(release_all(self.parts, OnFailure::Return).await, need)
+        let quota = self.quota;
+        let releases = release_all(self.parts, quota, OnFailure::Return);
+        summed_up(releases.await, quota)
     }
 
     /// As [`unlock`](Self::unlock), with one result per lock, by its name.
     ///
-    /// Waits for one answer of each server. Contains held locks only: for a RedLock, perhaps not all.
+    /// Waits as [`unlock`](Self::unlock) does. Contains held locks only: for a RedLock, perhaps not all. The result of a release
+    /// that continues in the background is [`Error::Unavailable`].
     ///
     /// # Cancel safety
     ///
@@ -108,7 +112,7 @@ impl MultiGuard {
         let names: Vec<_> = self.names().cloned().collect();
         names
             .into_iter()
-            .zip(release_all(self.parts, OnFailure::Return).await)
+            .zip(release_all(self.parts, self.quota, OnFailure::Return).await)
             .collect()
     }
 
@@ -134,19 +138,19 @@ impl MultiGuard {
     /// ```
     pub async fn lost(&self) -> LostReason {
         let tenures = self.tenures();
-        loss_of_group(&tenures, self.need).await
+        loss_of_group(&tenures, self.quota.need).await
     }
 
     /// Returns whether the hold was reported lost or its validity has ended. Sends nothing.
     pub fn is_lost(&self) -> bool {
-        lost_reason(&self.tenures(), self.need).is_some()
+        self.lost_reason().is_some()
     }
 
     /// Returns a token that the loss of the hold cancels, to stop other tasks. Cancelling it yourself does not affect the guard.
     pub fn cancellation_token(&self) -> CancellationToken {
         let lost_token = self.lost_token.get_or_init(|| {
             let token = CancellationToken::new();
-            let lost = cancel_at_the_loss_of_group(&self.tenures(), self.need, token.clone());
+            let lost = cancel_at_the_loss_of_group(&self.tenures(), self.quota.need, token.clone());
             let ended = self.ended.clone();
             let here = Handle::try_current().unwrap_or_else(|_| self.runtime().clone());
             here.spawn(async move { ended.run_until_cancelled(lost).await });
@@ -163,18 +167,19 @@ impl MultiGuard {
     /// For a multi-lock, the earliest end among its locks. For a RedLock, the end of the majority: the lease, less the time of the
     /// acquisition, less an allowance for clock drift.
     pub fn valid_until(&self) -> std::time::Instant {
-        let until = valid_until(&self.parts, self.need);
+        let until = valid_until(&self.parts, self.quota.need);
         until.unwrap_or_else(Instant::now).into_std()
     }
 
     /// Extends the holds to `lease` from now: see [`Guard::extend`](crate::Guard::extend).
     ///
-    /// For a RedLock, a majority is enough.
+    /// A multi-lock waits for the answers of all its servers. For a RedLock a majority is enough: it waits for the rest for as
+    /// long as the majority took, plus 10 ms. Later answers extend their locks too.
     ///
     /// # Errors
     ///
-    /// As [`Guard::extend`](crate::Guard::extend), when too few locks were extended: [`Error::Lost`] if one was lost, else the first
-    /// failure. Extended locks stay extended.
+    /// [`Error::Lost`] as soon as too few locks are valid: without any answer, at the end of the validity. Otherwise the first failure
+    /// as [`Guard::extend`](crate::Guard::extend), when too few locks were extended. Extended locks stay extended.
     ///
     /// # Cancel safety
     ///
@@ -199,18 +204,32 @@ impl MultiGuard {
     /// ```
     pub async fn extend(&self, lease: Duration) -> Result<(), Error> {
         let lease = Lease::new(lease).map_err(Error::config)?;
-        let each = self
-            .parts
-            .iter()
-            .map(|part| part.hold.extend(lease.clone(), Then::Renewed));
-        let failures = join_all(each).await.into_iter().filter_map(Result::err);
-        let mut failures: Vec<_> = failures.collect();
-        if self.parts.len() - failures.len() >= self.need {
-            return Ok(());
+        let each = self.parts.iter().enumerate().map(|(index, part)| {
+            let extending = part.hold.extend(lease.clone(), Then::Renewed);
+            async move { (index, extending.await) }
+        });
+        let (mut extended, mut failure) = (0, None);
+        let answers = gather(FuturesUnordered::from_iter(each), |_, answer| {
+            match answer {
+                Ok(()) => extended += 1,
+                Err(error) if failure.as_ref().is_none_or(Error::is_lost) => failure = Some(error),
+                Err(_) => {}
+            }
+            let is_enough = self.quota.is_majority() && extended >= self.quota.need;
+            is_enough.then_some(Duration::MAX)
+        });
+        // A hold that ends meanwhile needs no further answer.
+        tokio::select! {
+            biased;
+            () = answers => {}
+            _ = self.lost() => {}
         }
-        // A loss comes before any other error.
-        failures.sort_by_key(|error| !error.is_lost());
-        Err(failures.swap_remove(0))
+        // The loss of one member of a majority is not the group's, and the end of a hold may have come before the last answer.
+        match (self.lost_reason(), failure) {
+            (Some(reason), _) => Err(self.loss_error(reason)),
+            (None, Some(error)) if extended < self.quota.need => Err(error),
+            (None, _) => Ok(()),
+        }
     }
 
     /// Returns the fencing tokens of the fenced locks, by name: see [`Guard::token`](crate::Guard::token).
@@ -258,6 +277,10 @@ impl MultiGuard {
         self.parts[0].runtime()
     }
 
+    fn lost_reason(&self) -> Option<LostReason> {
+        lost_reason(&self.tenures(), self.quota.need)
+    }
+
     fn tenures(&self) -> Vec<Arc<Tenure>> {
         self.parts
             .iter()
@@ -281,36 +304,9 @@ impl Protects for MultiGuard {
     }
 
     async fn release_or_log(self) -> Result<Released, Error> {
-        let need = self.need;
-        summed_up(release_all(self.parts, OnFailure::Log).await, need)
-    }
-}
-
-/// The result of a group's releases, if `need` locks had to be held. A loss comes before other errors.
-pub(crate) fn summed_up(
-    releases: Vec<Result<Released, Error>>,
-    need: usize,
-) -> Result<Released, Error> {
-    let mut released = 0;
-    let mut left = 0;
-    let mut worst = None;
-    for release in releases {
-        match release {
-            Ok(Released::Fully) => released += 1,
-            Ok(Released::StillHeld { holds }) => {
-                released += 1;
-                left = left.max(holds);
-            }
-            Err(lost @ Error::Lost { .. }) if !matches!(worst, Some(Error::Lost { .. })) => {
-                worst = Some(lost);
-            }
-            Err(error) => worst = worst.or(Some(error)),
-        }
-    }
-    match worst {
-        Some(error) if released < need => Err(error),
-        _ if left > 0 => Ok(Released::StillHeld { holds: left }),
-        _ => Ok(Released::Fully),
+        let quota = self.quota;
+        let releases = release_all(self.parts, quota, OnFailure::Log);
+        summed_up(releases.await, quota)
     }
 }
 

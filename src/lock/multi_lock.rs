@@ -2,16 +2,14 @@
 
 use std::{fmt, marker::PhantomData, sync::Arc, time::Duration};
 
-use futures_util::future::join_all;
-
 use super::{
     any_lock::AnyLock,
     quorum::{All, Majority, Quorum},
 };
 use crate::{
-    engine::{Deadline, Group, Member, send_permits},
+    engine::{Deadline, Group, Member, Quota, results_of, send_permits, summed_up},
     error::Error,
-    guard::{MultiGuard, run_and_release, run_if_held, summed_up},
+    guard::{MultiGuard, run_and_release, run_if_held},
     owner::Owner,
     wire::{HoldMode, KindName, Lease, Released},
 };
@@ -188,10 +186,10 @@ impl<Q: Quorum> GroupLock<Q> {
         self.acquire(Deadline::Once).await
     }
 
-    /// Acquires the locks, and waits for them no longer than `wait`.
+    /// Acquires the locks, and waits for them for `wait`.
     ///
-    /// Waits as [`lock`](Self::lock) does. `wait` covers everything, as for
-    /// [`Lock::try_lock_for`](crate::Lock::try_lock_for).
+    /// Waits as [`lock`](Self::lock) does. After `wait` the group asks for nothing more. Beside a silent server it returns up to
+    /// 100 ms later: answers to earlier requests still count, and acquired locks are released.
     ///
     /// # Errors
     ///
@@ -367,7 +365,7 @@ impl<Q: Quorum> GroupLock<Q> {
 
     /// Releases the latest hold of the owner that has no guard, as [`MultiGuard::leak`] leaves it, on every lock.
     ///
-    /// Waits for one answer of each server.
+    /// Waits as [`MultiGuard::unlock`] does.
     ///
     /// # Errors
     ///
@@ -396,12 +394,13 @@ impl<Q: Quorum> GroupLock<Q> {
     pub async fn unlock(&self) -> Result<Released, Error> {
         let owner = self.owner();
         let members = self.members(owner)?;
-        let need = Q::need(members.len());
-        let send_permits = send_permits(
+        let quota = Self::quota(&members);
+        let locks = || {
             members
                 .iter()
-                .map(|member| (&member.engine, &*member.request.spec.name)),
-        );
+                .map(|member| (&member.engine, &*member.request.spec))
+        };
+        let send_permits = send_permits(locks().map(|(engine, spec)| (engine, &*spec.name)));
         let releases = members
             .iter()
             .zip(send_permits)
@@ -412,18 +411,25 @@ impl<Q: Quorum> GroupLock<Q> {
                 }
                 engine.release_leaked(&request.spec, owner, permit).await
             });
-        summed_up(join_all(releases).await, need)
+        summed_up(results_of(releases, locks(), quota).await, quota)
     }
 
     async fn acquire(&self, deadline: Deadline) -> Result<Option<MultiGuard>, Error> {
         let members = self.members(self.owner())?;
-        let need = Q::need(members.len());
+        let quota = Self::quota(&members);
         let group = Group {
             members: &members,
-            need,
+            quota,
         };
         let taken = group.acquire(deadline).await?;
-        Ok(taken.map(|parts| MultiGuard::new(parts, need)))
+        Ok(taken.map(|parts| MultiGuard::new(parts, quota)))
+    }
+
+    fn quota(members: &[Member]) -> Quota {
+        Quota {
+            members: members.len(),
+            need: Q::need(members.len()),
+        }
     }
 
     fn members(&self, owner: Owner) -> Result<Vec<Member>, Error> {

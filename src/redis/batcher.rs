@@ -218,6 +218,11 @@ impl Batcher {
         self.redis.replicas(self.redis.slot(&spec.key))
     }
 
+    /// The server of `spec`, if the client knows it.
+    pub(crate) fn server_of(&self, spec: &LockSpec) -> Option<String> {
+        self.redis.server_of(self.redis.slot(&spec.key))
+    }
+
     /// The error for calls about `key` without an answer: names the server, and the cause if the client knows it. An outage has one
     /// text, whatever the `reason` of the caller.
     pub(crate) fn unavailable(

@@ -1,5 +1,7 @@
 //! A majority of several locks on servers that fail independently.
 
+mod broken_server;
+
 use std::{
     sync::Arc,
     time::{Duration, Instant},

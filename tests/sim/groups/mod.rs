@@ -4,3 +4,4 @@ mod contention;
 mod deadlines;
 mod guards;
 mod members;
+mod quorums;

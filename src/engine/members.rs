@@ -1,0 +1,233 @@
+//! The held members of a group, and the one rule by which a group waits for its members.
+//!
+//! A group that can do without some members waits for a majority of answers, and then for a short grace. The rest goes on in
+//! the background: a dead server is the fault that such a group exists for. A group that needs all its members waits for all.
+
+use std::{sync::Arc, time::Duration};
+
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use tokio::{
+    runtime::Handle,
+    time::{Instant, timeout_at},
+};
+
+use super::{
+    Engine, EngineHandle,
+    hold_guard::{HoldGuard, OnFailure},
+    loss::GroupHold,
+};
+use crate::{
+    durability::Durability,
+    error::Error,
+    redis::SendPermit,
+    wire::{Lease, LockSpec, Released},
+};
+
+/// How long a group waits for the rest once a majority has answered, besides the time that the majority took.
+const STRAGGLERS_WAIT: Duration = Duration::from_millis(10);
+/// Shortest time that a member of a majority has to answer.
+const MIN_TIMEOUT: Duration = Duration::from_millis(50);
+
+/// How many members a group has, and how many it needs.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Quota {
+    pub(crate) members: usize,
+    pub(crate) need: usize,
+}
+
+impl Quota {
+    /// How many members the group can do without.
+    pub(crate) fn spare(self) -> usize {
+        self.members - self.need
+    }
+
+    pub(crate) fn is_majority(self) -> bool {
+        self.spare() > 0
+    }
+}
+
+/// Makes the tenures of `parts` know their group.
+pub(crate) fn join_group(parts: &[HeldMember], quota: Quota) {
+    let tenures = || parts.iter().map(|part| part.hold.tenure());
+    let longest = parts.iter().map(|part| part.answer_wait).max();
+    let group = Arc::new(GroupHold {
+        tenures: tenures().map(Arc::downgrade).collect(),
+        members: quota.members,
+        need: quota.need,
+        answer_wait: longest.filter(|_| quota.is_majority()),
+    });
+    tenures().for_each(|tenure| tenure.join_group(group.clone()));
+}
+
+/// A hold on one of the locks of a group.
+pub(crate) struct HeldMember {
+    /// The index of the member.
+    pub(super) index: usize,
+    pub(crate) hold: HoldGuard,
+    pub(super) engine: EngineHandle,
+    /// How long its server has to answer, if a majority suffices.
+    pub(super) answer_wait: Duration,
+}
+
+impl HeldMember {
+    /// The runtime of the client's tasks.
+    pub(crate) fn runtime(&self) -> &Handle {
+        self.engine.runtime()
+    }
+}
+
+/// Records answers until they decide the operation, and then those that come within a short grace. The remaining futures are
+/// dropped: operations of members continue in the background.
+///
+/// `record` takes the answer of a member. Once the answers decide, it returns the longest grace.
+pub(crate) async fn gather<T>(
+    mut answers: FuturesUnordered<impl Future<Output = (usize, T)>>,
+    mut record: impl FnMut(usize, T) -> Option<Duration>,
+) {
+    let began = Instant::now();
+    let mut until = None;
+    loop {
+        let next = async {
+            match until {
+                Some(until) => timeout_at(until, answers.next()).await.ok().flatten(),
+                None => answers.next().await,
+            }
+        };
+        let Some((index, answer)) = next.await else {
+            return;
+        };
+        let longest = record(index, answer);
+        if until.is_none()
+            && let Some(longest) = longest
+        {
+            until = Some(Instant::now() + longest.min(STRAGGLERS_WAIT + began.elapsed()));
+        }
+    }
+}
+
+/// How long one server of a majority may take to answer: short beside the lease, because the leases of acquired members run
+/// meanwhile.
+pub(super) fn majority_wait(engine: &Engine, lease: &Lease) -> Duration {
+    (lease.duration / 50)
+        .max(MIN_TIMEOUT)
+        .min(engine.config.command_wait)
+}
+
+/// The end of the time in which `need` of the holds are valid; `None` if fewer are valid now.
+pub(crate) fn valid_until(parts: &[HeldMember], need: usize) -> Option<Instant> {
+    let now = Instant::now();
+    let live = parts
+        .iter()
+        .filter(|part| part.hold.tenure().lost_reason(now).is_none());
+    let mut until: Vec<_> = live.map(|part| part.hold.valid_until()).collect();
+    until.sort_unstable_by(|a, b| b.cmp(a));
+    until.get(need - 1).copied()
+}
+
+/// Releases every hold, also after a failure, and returns the result of each.
+pub(crate) async fn release_all(
+    parts: Vec<HeldMember>,
+    quota: Quota,
+    on_failure: OnFailure,
+) -> Vec<Result<Released, Error>> {
+    let member = |part: &HeldMember| (part.engine.clone(), part.hold.tenure().spec.clone());
+    // A blocking caller uses the timers of one client's runtime, which ends with the last of these handles.
+    let members: Vec<_> = parts.iter().map(member).collect();
+    let permits = send_permits(members.iter().map(|(engine, spec)| (engine, &*spec.name)));
+    let releases = parts
+        .into_iter()
+        .zip(permits)
+        .map(|(part, permit)| part.hold.release_from(permit, on_failure));
+    let members = members.iter().map(|(engine, spec)| (engine, &**spec));
+    results_of(releases, members, quota).await
+}
+
+/// The results of the releases of `members`, by the rule of [`gather`]. A release decides nothing until it ends the hold.
+pub(crate) async fn results_of<'a>(
+    releases: impl Iterator<Item = impl Future<Output = Result<Released, Error>>>,
+    members: impl Iterator<Item = (&'a EngineHandle, &'a LockSpec)>,
+    quota: Quota,
+) -> Vec<Result<Released, Error>> {
+    let numbered = |(index, release)| async move { (index, release.await) };
+    let releases: FuturesUnordered<_> = releases.enumerate().map(numbered).collect();
+    let mut results: Vec<_> = (0..releases.len()).map(|_| None).collect();
+    let mut held = releases.len();
+    gather(releases, |index, result| {
+        held -= usize::from(is_over(&result));
+        results[index] = Some(result);
+        (quota.is_majority() && held <= quota.spare()).then_some(Duration::MAX)
+    })
+    .await;
+    let late = |(engine, spec): (&EngineHandle, &LockSpec)| {
+        engine.unavailable(
+            spec,
+            Durability::Local,
+            "a majority has answered before; the release continues in the background",
+        )
+    };
+    let results = results.into_iter().zip(members);
+    results
+        .map(|(result, member)| result.unwrap_or_else(|| Err(late(member))))
+        .collect()
+}
+
+/// Whether the owner has no such hold any more.
+fn is_over(release: &Result<Released, Error>) -> bool {
+    matches!(
+        release,
+        Ok(_) | Err(Error::Lost { .. } | Error::NotHeld { .. })
+    )
+}
+
+/// The result of a group from those of its releases. A hold that too few members had before is an error, a loss before any other,
+/// and so is a hold that too many members may still have.
+pub(crate) fn summed_up(
+    releases: Vec<Result<Released, Error>>,
+    quota: Quota,
+) -> Result<Released, Error> {
+    let (mut valid, mut unreleased, mut left) = (0, 0, 0);
+    let mut worst = None;
+    for release in releases {
+        valid += usize::from(release.is_ok() || !is_over(&release));
+        unreleased += usize::from(!is_over(&release));
+        match release {
+            Ok(Released::Fully) => {}
+            Ok(Released::StillHeld { holds }) => left = left.max(holds),
+            Err(lost @ Error::Lost { .. }) if !matches!(worst, Some(Error::Lost { .. })) => {
+                worst = Some(lost);
+            }
+            Err(error) => worst = worst.or(Some(error)),
+        }
+    }
+    match worst {
+        Some(error) if valid < quota.need || unreleased > quota.spare() => Err(error),
+        _ if left > 0 => Ok(Released::StillHeld { holds: left }),
+        _ => Ok(Released::Fully),
+    }
+}
+
+/// Permits for operations on several locks: operations of one client share a batch. A second
+/// operation on one name gets none, because it has to wait for the first.
+pub(crate) fn send_permits<'a>(
+    locks: impl Iterator<Item = (&'a EngineHandle, &'a str)>,
+) -> Vec<Option<SendPermit>> {
+    let locks: Vec<_> = locks.collect();
+    let mut send_permits: Vec<Option<SendPermit>> = locks.iter().map(|_| None).collect();
+    let mut seen = crate::hash::HashSet::default();
+    let mut by_client: crate::hash::HashMap<_, Vec<usize>> = Default::default();
+    for (index, (engine, name)) in locks.iter().enumerate() {
+        if seen.insert((engine.id, *name)) {
+            by_client.entry(engine.id).or_default().push(index);
+        }
+    }
+    for indices in by_client.values().filter(|indices| indices.len() > 1) {
+        let engine = locks[indices[0]].0;
+        for (index, permit) in indices
+            .iter()
+            .zip(engine.batcher.send_permits(indices.len()))
+        {
+            send_permits[*index] = Some(permit);
+        }
+    }
+    send_permits
+}

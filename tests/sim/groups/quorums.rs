@@ -1,0 +1,213 @@
+//! Operations of held groups, some of whose servers do not answer. One arranged case per test, under a paused clock.
+
+use std::{sync::atomic::Ordering::Relaxed, time::Duration};
+
+use redisson_lock::{
+    All, Config, Error, GroupLock, LockClient, Majority, MultiGuard, Quorum, Released,
+    test_util::InMemoryRedis,
+};
+use tokio::time::{Instant, sleep, timeout};
+use tracing::Level;
+
+use crate::support::{
+    log_lines::LogLines,
+    network::{self, Network},
+};
+
+const LEASE: Duration = Duration::from_millis(2_500);
+/// As long as a majority waits for the rest.
+const GRACE: Duration = Duration::from_millis(11);
+/// Longer than any wait of a client.
+const NEVER: u64 = 1_000_000_000;
+
+/// A lock at each of some servers, and the networks in front of them.
+struct Fleet {
+    servers: Vec<InMemoryRedis>,
+    networks: Vec<Network>,
+    clients: Vec<LockClient>,
+}
+
+impl Fleet {
+    async fn of(count: usize) -> Self {
+        let (mut servers, mut networks, mut clients) = (Vec::new(), Vec::new(), Vec::new());
+        for _ in 0..count {
+            let (server, network) = network::server();
+            clients.push(server.client_with(Config::default()).await.unwrap());
+            servers.push(server);
+            networks.push(network);
+        }
+        Self {
+            servers,
+            networks,
+            clients,
+        }
+    }
+
+    fn group<Q: Quorum>(&self) -> GroupLock<Q> {
+        let locks = self.clients.iter().map(|client| client.reentrant_lock("a"));
+        GroupLock::of(locks)
+    }
+
+    async fn held<Q: Quorum>(&self) -> MultiGuard {
+        let guard = self.group::<Q>().with_lease(LEASE).lock().await.unwrap();
+        assert_eq!(guard.names().count(), self.clients.len());
+        guard
+    }
+
+    /// The answers of these servers take so many milliseconds.
+    fn delay_answers(&self, servers: impl IntoIterator<Item = usize>, millis: u64) {
+        for server in servers {
+            self.networks[server].0.answers.store(millis, Relaxed);
+        }
+    }
+}
+
+/// The result and the time of an operation.
+async fn timed<T>(operation: impl Future<Output = T>) -> (T, Duration) {
+    let began = Instant::now();
+    (operation.await, began.elapsed())
+}
+
+fn results(
+    each: Vec<(std::sync::Arc<str>, Result<Released, Error>)>,
+) -> Vec<Result<Released, Error>> {
+    each.into_iter().map(|(_, released)| released).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_majority_answers_for_any_silent_minority() {
+    for (count, silent) in [(3, vec![0]), (3, vec![2]), (5, vec![1, 3]), (5, vec![4])] {
+        let what = format!("{silent:?} of {count}");
+        let fleet = Fleet::of(count).await;
+        let of = || silent.iter().copied();
+        for _ in 0..2 {
+            let guard = fleet.held::<Majority>().await;
+            fleet.delay_answers(of(), NEVER);
+            let (extended, took) = timed(guard.extend(LEASE)).await;
+            assert!(extended == Ok(()) && took <= GRACE, "{what}: {extended:?}");
+            let (each, took) = timed(guard.unlock_each()).await;
+            assert!(took <= GRACE, "{what}: {took:?}");
+            for (index, released) in results(each).into_iter().enumerate() {
+                let is_late = matches!(released, Err(Error::Unavailable { .. }));
+                assert_eq!(is_late, silent.contains(&index), "{what}: {released:?}");
+            }
+            // The releases under way continue.
+            fleet.delay_answers(of(), 0);
+            fleet.servers.iter().for_each(InMemoryRedis::disconnect);
+            sleep(2 * LEASE).await;
+        }
+        let held = fleet.servers.iter().map(|server| server.holders("a").len());
+        assert_eq!(held.sum::<usize>(), 0, "{what}");
+    }
+}
+
+/// A server that a majority did without may answer later than any wait.
+#[tokio::test(start_paused = true)]
+async fn a_majority_without_a_server_is_released_without_it() {
+    let fleet = Fleet::of(3).await;
+    let lock = fleet.group::<Majority>();
+    fleet.servers[0].stop();
+    sleep(LEASE).await;
+    let guard = lock.lock().await.unwrap();
+    assert_eq!(guard.names().count(), 2);
+    fleet.delay_answers([1], NEVER);
+    // Of the three servers, two do not have the lock any more.
+    let (released, took) = timed(guard.unlock()).await;
+    assert!(took <= GRACE, "{took:?}");
+    assert_eq!(released, Ok(Released::Fully));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_extension_is_lost_as_soon_as_no_majority_is_valid() {
+    let fleet = Fleet::of(3).await;
+    let guard = fleet.held::<Majority>().await;
+    fleet.delay_answers([1, 2], 2_700);
+    let (extended, took) = timed(guard.extend(LEASE)).await;
+    assert!(matches!(extended, Err(Error::Lost { .. })), "{extended:?}");
+    assert!(guard.is_lost() && took <= LEASE, "{took:?}");
+}
+
+/// Every member counts, so the answer of a silent one is needed: until the hold is over.
+#[tokio::test(start_paused = true)]
+async fn an_extension_of_all_members_is_lost_with_the_first() {
+    let fleet = Fleet::of(2).await;
+    let guard = fleet.held::<All>().await;
+    fleet.delay_answers([1], NEVER);
+    let (extended, took) = timed(guard.extend(LEASE)).await;
+    assert!(matches!(extended, Err(Error::Lost { .. })), "{extended:?}");
+    assert!(guard.is_lost() && took <= LEASE, "{took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_extension_without_enough_answers_names_no_loss() {
+    let fleet = Fleet::of(3).await;
+    let guard = fleet.group::<Majority>().lock().await.unwrap();
+    fleet.servers[0].delete("a");
+    fleet.delay_answers([1], NEVER);
+    let (extended, took) = timed(guard.extend(LEASE)).await;
+    assert!(
+        matches!(extended, Err(Error::Unavailable { .. })),
+        "{extended:?}"
+    );
+    assert!(!guard.is_lost() && took <= Config::default().command_wait);
+}
+
+/// One lost member and one silent one leave a majority of servers without the lock.
+#[tokio::test(start_paused = true)]
+async fn a_lost_member_counts_as_released() {
+    let fleet = Fleet::of(3).await;
+    let guard = fleet.held::<Majority>().await;
+    fleet.servers[0].delete("a");
+    fleet.delay_answers([1], NEVER);
+    let (released, took) = timed(guard.unlock()).await;
+    assert_eq!(released, Ok(Released::Fully));
+    assert!(took <= GRACE, "{took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_waits_for_a_silent_member_as_long_as_an_acquisition() {
+    let fleet = Fleet::of(3).await;
+    fleet.group::<Majority>().lock().await.unwrap().leak();
+    fleet.delay_answers([1], NEVER);
+    let (report, took) = timed(fleet.clients[1].shutdown_and_release()).await;
+    assert_eq!(report.unreleased.len(), 1);
+    // Less than a fiftieth of 30 s.
+    assert!(took <= Duration::from_millis(510), "{took:?}");
+    // A member of a group that needs it, and a lock of its own, are worth a longer wait.
+    for number in [0, 2] {
+        let alone = Fleet::of(1).await;
+        match number {
+            0 => alone.group::<All>().lock().await.unwrap().leak(),
+            _ => alone.clients[0]
+                .reentrant_lock("a")
+                .lock()
+                .await
+                .unwrap()
+                .leak(),
+        }
+        alone.delay_answers([0], NEVER);
+        let (_, took) = timed(alone.clients[0].shutdown_and_release()).await;
+        assert!(took >= Duration::from_secs(5), "{took:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_log_names_the_server_of_a_lost_member_and_the_state_of_its_group() {
+    let (lines, _recording) = LogLines::record(Level::WARN);
+    let fleet = Fleet::of(3).await;
+    let guard = fleet.group::<Majority>().lock().await.unwrap();
+    for (server, state) in [
+        (0, "still held: 2 of 3 members are left, 2 needed"),
+        (1, "lost: 1 of 3 members are left, 2 needed"),
+    ] {
+        fleet.servers[server].delete("a");
+        fleet.servers[server].disconnect();
+        sleep(LEASE).await;
+        let lost = lines.with("a hold was lost");
+        assert_eq!(lost.len(), server + 1, "{lost:?}");
+        let last = lost.last().unwrap();
+        assert!(last.contains(state) && last.contains("server="), "{last}");
+    }
+    assert!(timeout(LEASE, guard.lost()).await.is_ok());
+    assert!(guard.unlock().await.is_err());
+}
