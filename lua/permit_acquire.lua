@@ -4,7 +4,7 @@
 -- ARGV  ids: 16 unique bytes for each permit; lease: ms, -1 for no end; channel: of the waiters
 -- Replies
 --   DONE  detail: 1 if granted, now or by an earlier sending, 0 if too few are left; how many are left; ms until the nearest end,
---         -1 without an end
+--         -1 without an end; if too few are left, how many there are with the acquired ones, -1 without a semaphore; else 0
 local keys, args = 2, 3
 
 -- If the semaphore has an expiry, its permits end with it: `remaining` ms from now.
@@ -40,5 +40,6 @@ local function operation(k, ids, lease, channel)
     end
     is_granted, left, nearest = true, result, math.min(nearest or score, score)
   end
-  return DONE, { is_granted and 1 or 0, left or 0, nearest and left_until(nearest, now) or -1 }
+  local in_all = not is_granted and (left and left + call('ZCARD', KEYS[k + 1]) or -1) or 0
+  return DONE, { is_granted and 1 or 0, left or 0, nearest and left_until(nearest, now) or -1, in_all }
 end

@@ -187,6 +187,10 @@ pub struct Config {
     /// The holder may itself wait for the waiting task: a spawned task (`tokio::spawn`, `JoinSet`, `spawn_blocking`) is a new owner,
     /// unless it runs by [`Owner::spawn`](crate::Owner::spawn) or [`Owner::scope`](crate::Owner::scope).
     ///
+    /// Permits have no owner. The log names a semaphore when a task waits for its permits while guards of the same client have some, once
+    /// for each guard. Where only a release can end the wait and none is heard of, as after a crash, it names the semaphore once. It cannot
+    /// tell which task will count a latch down.
+    ///
     /// Redisson: none.
     #[cfg_attr(
         feature = "serde",
@@ -198,8 +202,9 @@ pub struct Config {
     /// wait has become twice as long. Default: `None`, which logs nothing; a configuration that serde reads may say `0` for it. At
     /// least 10 ms.
     ///
-    /// Each line asks the server for the holders: at most 10 at a time and 60 a minute. For each lock the log names the task that
-    /// has waited for longest.
+    /// A wait at a semaphore is logged with the number of permits (`semaphore.waiting`), one at a latch with its count
+    /// (`latch.waiting`). Each line asks the server: at most 10 at a time and 60 a minute. For each lock, semaphore or latch the log names
+    /// the wait that has lasted for longest.
     ///
     /// Redisson: none.
     #[cfg_attr(

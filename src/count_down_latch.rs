@@ -45,7 +45,7 @@ impl CountDownLatch {
     ///
     /// [`Error::Config`] for a count above [`i64::MAX`], the largest number of Redis. [`Error::Unavailable`] after
     /// [`Config::command_wait`](crate::Config::command_wait), [`Error::WrongKind`] when the value of the key is not a number,
-    /// [`Error::InvalidName`], [`Error::Redis`], [`Error::Closed`].
+    /// or is that of an expirable semaphore with acquired permits, [`Error::InvalidName`], [`Error::Redis`], [`Error::Closed`].
     ///
     /// # Cancel safety
     ///

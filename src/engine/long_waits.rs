@@ -5,21 +5,37 @@ use std::{collections::HashMap, pin::Pin, sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
-use super::{Engine, local_wait::Signal};
+use super::{Engine, local_wait::Signal, synchronizers};
 use crate::{owner::Owner, wire::LockSpec};
 
 /// The most waits that one check logs: each of them costs a request.
 const MOST_LOGGED: usize = 10;
 
-/// The longest wait for a lock in a local queue or a wake-up queue.
+/// The longest wait for a lock in a local queue or a wake-up queue, or at a semaphore or a latch.
 struct LongWait {
-    spec: Arc<LockSpec>,
-    waiter: Owner,
     since: Instant,
+    at: Awaited,
 }
 
-/// The logged waits by lock: the start of the wait, and its duration at the next log line.
-type LoggedWaits = HashMap<Arc<str>, (Instant, Duration)>;
+enum Awaited {
+    Lock { spec: Arc<LockSpec>, waiter: Owner },
+    Synchronizer(synchronizers::LongWait),
+}
+
+/// The logged waits: the start of the wait, and its duration at the next log line.
+type LoggedWaits = HashMap<WaitKey, (Instant, Duration)>;
+
+/// A name, and whether it is that of a lock.
+type WaitKey = (Arc<str>, bool);
+
+impl LongWait {
+    fn key(&self) -> WaitKey {
+        match &self.at {
+            Awaited::Lock { spec, .. } => (spec.name.clone(), true),
+            Awaited::Synchronizer(wait) => (wait.spec.name.clone(), false),
+        }
+    }
+}
 
 impl Engine {
     /// Checks the waiters, as long as it is polled.
@@ -33,6 +49,7 @@ impl Engine {
             tokio::select! {
                 () = self.wakeups.awaited() => {}
                 () = self.contended.awaited() => {}
+                () = self.awaited_synchronizers() => {}
             }
             tokio::time::sleep(period).await;
             let waits = self.waits(period);
@@ -40,8 +57,8 @@ impl Engine {
                 self.warn_of_deadlocks(&waits, longest);
             }
             if let Some(longest) = slow {
-                logged.retain(|name, (since, _)| {
-                    let lasts = |wait: &LongWait| wait.spec.name == *name && wait.since == *since;
+                logged.retain(|key, (since, _)| {
+                    let lasts = |wait: &LongWait| wait.since == *since && wait.key() == *key;
                     waits.iter().any(lasts)
                 });
                 self.warn_of_slow_waits(waits, longest, &mut logged).await;
@@ -49,13 +66,15 @@ impl Engine {
         }
     }
 
-    /// The longest waits of each lock that have lasted for `least`.
+    /// The longest wait for each lock, semaphore and latch that has lasted for `least`.
     fn waits(&self, least: Duration) -> Vec<LongWait> {
         let lasts = |signal: &Signal| signal.since.elapsed() >= least;
         let wait = |spec: &Arc<LockSpec>, signal: &Signal| LongWait {
-            spec: spec.clone(),
-            waiter: signal.owner,
             since: signal.since,
+            at: Awaited::Lock {
+                spec: spec.clone(),
+                waiter: signal.owner,
+            },
         };
         let mut waits = self.owners.locals(|local| {
             let signal = local.foremost().filter(|signal| lasts(signal))?;
@@ -66,29 +85,43 @@ impl Engine {
                 waits.push(wait(spec, signal));
             }
         });
+        let of_synchronizers = self.long_waits_at_synchronizers(least).into_iter();
+        waits.extend(of_synchronizers.map(|wait| LongWait {
+            since: wait.since,
+            at: Awaited::Synchronizer(wait),
+        }));
         waits
+    }
+
+    /// Logs holders that may be waiting for a task that has waited for them for long.
+    fn warn_of_deadlocks(&self, waits: &[LongWait], longest: Duration) {
+        let mut at_synchronizers = Vec::new();
+        for wait in waits.iter().filter(|wait| wait.since.elapsed() >= longest) {
+            match &wait.at {
+                Awaited::Lock { spec, waiter } => self.warn_of_own_holders(spec, *waiter, longest),
+                Awaited::Synchronizer(wait) => at_synchronizers.push(wait),
+            }
+        }
+        self.warn_of_stuck_permits(&at_synchronizers, longest);
     }
 
     /// Logs holders of a lock that another owner of this client has waited for for long: the holder
     /// may be waiting for that owner.
-    fn warn_of_deadlocks(&self, waits: &[LongWait], longest: Duration) {
-        let long = |wait: &&LongWait| wait.since.elapsed() >= longest;
-        for LongWait { spec, waiter, .. } in waits.iter().filter(long) {
-            let name = &spec.name;
-            for holder in self.owners.tenures(Some(name)) {
-                let owners = holder.live_owners();
-                if let Some((owner, _)) = owners.iter().find(|(owner, _)| owner != waiter)
-                    && holder.since.elapsed() >= longest
-                    && holder.mark_suspected()
-                    && let Some(suppressed) = self.log_limits.deadlocks.may_log()
-                {
-                    tracing::warn!(
-                        %name, holder = %owner, %waiter, suppressed,
-                        "a task has waited for {longest:?} for a lock that another owner of this client holds; if the \
-                         holder waits for that task, neither goes on: run what it spawns by owner.spawn or owner.scope (the time is \
-                         Config::deadlock_warning)"
-                    );
-                }
+    fn warn_of_own_holders(&self, spec: &LockSpec, waiter: Owner, longest: Duration) {
+        let name = &spec.name;
+        for holder in self.owners.tenures(Some(name)) {
+            let owners = holder.live_owners();
+            if let Some((owner, _)) = owners.iter().find(|(owner, _)| *owner != waiter)
+                && holder.since.elapsed() >= longest
+                && holder.mark_suspected()
+                && let Some(suppressed) = self.log_limits.deadlocks.may_log()
+            {
+                tracing::warn!(
+                    %name, holder = %owner, %waiter, suppressed,
+                    "a task has waited for {longest:?} for a lock that another owner of this client holds; if the \
+                     holder waits for that task, neither goes on: run what it spawns by owner.spawn or owner.scope (the time is \
+                     Config::deadlock_warning)"
+                );
             }
         }
     }
@@ -105,22 +138,29 @@ impl Engine {
         waits.sort_by_key(|wait| wait.since);
         let mut count = 0;
         for wait in waits {
-            let (name, waited) = (&wait.spec.name, wait.since.elapsed());
-            let next = logged.get(name).map_or(longest, |(_, next)| *next);
+            let (key, waited) = (wait.key(), wait.since.elapsed());
+            let next = logged.get(&key).map_or(longest, |(_, next)| *next);
             if waited < next || count == MOST_LOGGED {
                 continue;
             }
-            logged.insert(name.clone(), (wait.since, waited * 2));
+            logged.insert(key, (wait.since, waited * 2));
             let Some(suppressed) = self.log_limits.slow_waits.may_log() else {
                 continue;
             };
             count += 1;
-            let holders = self.shown_holders(&wait.spec).await;
-            tracing::warn!(
-                name: "lock.waiting",
-                %name, waiter = %wait.waiter, ?waited, holders, suppressed,
-                "a task waits for a lock"
-            );
+            match &wait.at {
+                Awaited::Lock { spec, waiter } => {
+                    let (name, holders) = (&spec.name, self.shown_holders(spec).await);
+                    tracing::warn!(
+                        name: "lock.waiting",
+                        %name, %waiter, ?waited, holders, suppressed,
+                        "a task waits for a lock"
+                    );
+                }
+                Awaited::Synchronizer(wait) => {
+                    Box::pin(self.log_slow_wait_at(wait, suppressed)).await;
+                }
+            }
         }
     }
 

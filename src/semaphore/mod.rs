@@ -15,9 +15,10 @@ use crate::{
 /// A semaphore: a number of permits that processes acquire and release. Made by
 /// [`LockClient::semaphore`](crate::LockClient::semaphore).
 ///
-/// A permit has no owner and no end. The permits of a killed process are lost until a call [adds](Self::add_permits)
-/// permits again; a [`PermitExpirableSemaphore`](crate::PermitExpirableSemaphore) recovers them by itself. Before the first
-/// [`try_set_permits`](Self::try_set_permits) there are no permits, and every task waits.
+/// A permit has no owner and no end. **The permits of a killed process stay acquired** until a call [adds](Self::add_permits)
+/// permits again: for the work of processes that can crash, use a [`PermitExpirableSemaphore`](crate::PermitExpirableSemaphore),
+/// which recovers them by itself. Before the first [`try_set_permits`](Self::try_set_permits) there are no permits, and every task
+/// waits; the log says so once.
 ///
 /// Each client notifies its waiters of permits in the order of their arrival. A waiter for more permits than are available
 /// does not delay the waiters behind it, so it may wait for long.
@@ -49,7 +50,8 @@ impl Semaphore {
     /// # Errors
     ///
     /// [`Error::Unavailable`] after [`Config::command_wait`](crate::Config::command_wait), [`Error::WrongKind`] when the
-    /// value of the key is not a number, [`Error::InvalidName`], [`Error::Redis`], [`Error::Closed`].
+    /// value of the key is not a number, or is that of an expirable semaphore with acquired permits, [`Error::InvalidName`],
+    /// [`Error::Redis`], [`Error::Closed`].
     ///
     /// # Cancel safety
     ///

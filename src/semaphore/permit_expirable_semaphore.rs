@@ -16,7 +16,6 @@ use crate::{
         Lease,
         permit::{self, Id},
         reply::Detail,
-        semaphore,
         sync_spec::{Attempt, SyncSpec},
     },
 };
@@ -140,7 +139,7 @@ impl PermitExpirableSemaphore {
     #[doc(alias = "trySetPermits")]
     pub async fn try_set_permits(&self, permits: u32) -> Result<bool, Error> {
         let spec = self.spec()?;
-        let begin = |attempt: &Attempt| semaphore::begin(spec, permits, attempt);
+        let begin = |attempt: &Attempt| permit::begin(spec, permits, attempt);
         Ok(self.engine.run_operation(spec, begin).await?.is_some())
     }
 

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use super::{
-    Request,
+    Request, decimal,
     script::{Script, script},
     semaphore,
     sync_spec::{Attempt, SyncSpec},
@@ -15,7 +15,8 @@ static LOOK: Script = script!(keys = 1, "number", "latch_look");
 
 /// Set the count of a latch that is open.
 pub(crate) fn begin(spec: &SyncSpec, count: u64, attempt: &Attempt) -> Request {
-    semaphore::begin_telling(spec, count, b"1", attempt)
+    let (count, message) = (decimal(count), Bytes::from_static(b"1"));
+    semaphore::begin_as(false, spec, count, message, attempt)
 }
 
 /// Count down.

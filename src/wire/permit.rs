@@ -5,7 +5,7 @@ use bytes::Bytes;
 use super::{
     Lease, Request, decimal,
     script::{Script, script},
-    semaphore::attempted,
+    semaphore::{attempted, begin_as},
     sync_spec::{Attempt, SyncSpec},
 };
 
@@ -46,6 +46,12 @@ fn id_text(id: &Id) -> Bytes {
 
 fn ids_text(ids: &[Id]) -> Bytes {
     ids.concat().into()
+}
+
+/// Set the permits of a semaphore that does not exist.
+pub(crate) fn begin(spec: &SyncSpec, permits: u32, attempt: &Attempt) -> Request {
+    let permits = decimal(permits.into());
+    begin_as(true, spec, permits.clone(), permits, attempt)
 }
 
 /// Acquire a permit for each id, all or none; without a lease, permits do not end.

@@ -8,10 +8,10 @@ use super::{
     sync_spec::{Attempt, SyncSpec},
 };
 
-static ACQUIRE: Script = script!(keys = 2, "attempts", "number", "semaphore_acquire");
+static ACQUIRE: Script = script!(keys = 3, "attempts", "number", "semaphore_acquire");
 static RELEASE: Script = script!(keys = 2, "attempts", "number", "semaphore_release");
 static DRAIN: Script = script!(keys = 2, "attempts", "number", "semaphore_drain");
-static BEGIN: Script = script!(keys = 2, "attempts", "number", "number_begin");
+static BEGIN: Script = script!(keys = 3, "attempts", "number", "number_begin");
 static INSPECT: Script = script!(keys = 1, "number", "number_inspect");
 
 /// A request about the number at `spec`, made repeatable by `attempt`.
@@ -29,7 +29,8 @@ pub(super) fn attempted<const N: usize>(
 
 /// Acquire permits.
 pub(crate) fn acquire(spec: &SyncSpec, permits: u32, attempt: &Attempt) -> Request {
-    attempted(&ACQUIRE, spec, [decimal(permits.into())], attempt)
+    let arguments = [spec.ends.clone(), decimal(permits.into())];
+    attempted(&ACQUIRE, spec, arguments, attempt)
 }
 
 /// Add permits, or remove some.
@@ -46,19 +47,25 @@ pub(crate) fn drain(spec: &SyncSpec, attempt: &Attempt) -> Request {
 /// Set the permits of a semaphore that does not exist.
 pub(crate) fn begin(spec: &SyncSpec, permits: u32, attempt: &Attempt) -> Request {
     let permits = decimal(permits.into());
-    let arguments = [permits.clone(), spec.channel.clone(), permits];
-    attempted(&BEGIN, spec, arguments, attempt)
+    begin_as(false, spec, permits.clone(), permits, attempt)
 }
 
-/// The same for a latch, whose waiters receive `message` at a new count.
-pub(super) fn begin_telling(
+/// The same for a number of this kind, whose waiters receive `message`.
+pub(super) fn begin_as(
+    is_expirable: bool,
     spec: &SyncSpec,
-    value: u64,
-    message: &'static [u8],
+    value: Bytes,
+    message: Bytes,
     attempt: &Attempt,
 ) -> Request {
-    let message = Bytes::from_static(message);
-    let arguments = [decimal(value), spec.channel.clone(), message];
+    let kind = decimal(is_expirable.into());
+    let arguments = [
+        spec.ends.clone(),
+        kind,
+        value,
+        spec.channel.clone(),
+        message,
+    ];
     attempted(&BEGIN, spec, arguments, attempt)
 }
 

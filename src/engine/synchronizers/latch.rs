@@ -8,7 +8,8 @@ use super::{
     super::{Engine, detach::Caller, request::Deadline, runtime},
     attempts,
     operation::unexpected_answer,
-    waiters::{Remaining, State, Wanted},
+    remaining::Remaining,
+    waiters::{State, Wanted},
     waiting::Waiting,
 };
 use crate::{

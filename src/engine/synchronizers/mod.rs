@@ -3,12 +3,16 @@
 //! Permits have no owner, and those of a plain semaphore no lease, so the engine's tenures do not
 //! concern them. Synchronizers share with locks the way to Redis, the jobs that outlive a dropped
 //! future, and the shape of a wait ([`waiting`]). [`waiters`] decides which waiter is notified,
-//! [`operation`] repeats requests, and [`permits`] renews permits with an id.
+//! [`operation`] repeats requests, [`permits`] renews permits with an id, and [`long_waits`] logs
+//! waits that last.
 
 mod attempts;
+mod held;
 mod latch;
+mod long_waits;
 mod operation;
 mod permits;
+mod remaining;
 mod semaphore;
 mod waiters;
 mod waiting;
@@ -29,16 +33,24 @@ use crate::{
     wire::sync_spec::SyncSpec,
 };
 use attempts::Attempts;
+use held::HeldPermits;
+use long_waits::NamedOnce;
 pub(crate) use permits::ExpirablePermitGuard;
 use permits::Permits;
+use remaining::Remaining;
 pub(crate) use semaphore::PermitGuard;
-use waiters::{Remaining, Waiters};
+pub(super) use waiters::LongWait;
+use waiters::Waiters;
 
 /// The state of a client's semaphores and latches.
 pub(super) struct Synchronizers {
     waiters: Mutex<Waiters>,
     /// Notified when the next poll becomes an earlier one.
     earlier: Notify,
+    /// Notified when a wait begins.
+    begun: Notify,
+    held: HeldPermits,
+    named: NamedOnce,
     attempts: Attempts,
     permits: Permits,
     redis: Arc<dyn Redis>,
@@ -49,6 +61,9 @@ impl Synchronizers {
         Self {
             waiters: Mutex::new(Waiters::new(config.max_poll_interval)),
             earlier: Notify::new(),
+            begun: Notify::new(),
+            held: HeldPermits::new(config.deadlock_warning.is_some()),
+            named: NamedOnce::default(),
             attempts: Attempts::new(id, config.outage_wait),
             permits: Permits::default(),
             redis,
@@ -111,7 +126,7 @@ impl Synchronizers {
         }
     }
 
-    fn record_answer(&self, spec: &SyncSpec, Remaining { left, end }: Remaining) {
+    fn record_answer(&self, spec: &SyncSpec, Remaining { left, end, .. }: Remaining) {
         self.change(spec, |waiters| {
             waiters.record_left(spec, left, end, Instant::now())
         });

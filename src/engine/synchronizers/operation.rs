@@ -16,7 +16,7 @@ use super::{
         runtime,
     },
     attempts::Ongoing,
-    waiters::Remaining,
+    remaining::Remaining,
 };
 use crate::{
     durability::Durability,

@@ -23,7 +23,8 @@ use super::{
     },
     attempts,
     operation::{GivenBack, unexpected_answer},
-    waiters::{Remaining, Wanted},
+    remaining::Remaining,
+    waiters::Wanted,
     waiting::AttemptOutcome,
 };
 use crate::{
@@ -48,6 +49,8 @@ pub(super) struct Permits {
 /// One permit of a guard.
 struct Permit {
     number: u64,
+    /// Its number among the held permits.
+    held: u64,
     next_deadline: Mutex<Option<Instant>>,
     spec: Arc<SyncSpec>,
     id: Id,
@@ -187,8 +190,9 @@ impl ExpirablePermitGuard {
         lease: Option<&Lease>,
         is_renewed: bool,
     ) -> Self {
-        let permits = &engine.synchronizers.permits;
+        let (permits, held) = (&engine.synchronizers.permits, &engine.synchronizers.held);
         let permit = Arc::new(Permit {
+            held: held.add(&spec.name, 1, Instant::now()),
             number: permits.numbers.fetch_add(1, Ordering::Relaxed),
             next_deadline: Mutex::new(None),
             spec: spec.clone(),
@@ -268,7 +272,9 @@ impl ExpirablePermitGuard {
         self.is_armed = false;
         self.permit.validity().is_over = true;
         self.permit.over.notify_waiters();
-        self.engine.synchronizers.permits.watch(&self.permit);
+        let synchronizers = &self.engine.synchronizers;
+        synchronizers.held.remove(self.permit.held);
+        synchronizers.permits.watch(&self.permit);
     }
 
     pub(crate) fn leak(mut self) {
@@ -375,10 +381,10 @@ impl Engine {
                     let Outcome::Done(Detail::Numbers(numbers)) = &answer.outcome else {
                         return Err(unexpected_answer(answer.outcome));
                     };
-                    let &[is_granted, left, nearest] = &numbers[..] else {
+                    let &[is_granted, left, nearest, in_all] = &numbers[..] else {
                         return Err(unexpected_answer(answer.outcome));
                     };
-                    let rest = Remaining::with_end(left, nearest);
+                    let rest = Remaining::with_end(left, nearest, in_all);
                     if is_granted == 0 {
                         return Ok(AttemptOutcome::Busy(rest));
                     }
@@ -492,6 +498,7 @@ impl Engine {
             }
             validity.lost = Some(reason);
         }
+        self.synchronizers.held.remove(permit.held);
         let name = &permit.spec.name;
         // A permit without renewal ends as its holder has asked for: that is no warning.
         match permit

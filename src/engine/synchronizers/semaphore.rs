@@ -7,7 +7,8 @@ use tokio::time::Instant;
 use super::{
     super::{Engine, detach::Caller, request::Deadline, runtime},
     operation::{GivenBack, unexpected_answer},
-    waiters::{Remaining, Waiters, Wanted},
+    remaining::Remaining,
+    waiters::{Waiters, Wanted},
     waiting::AttemptOutcome,
 };
 use crate::{
@@ -25,6 +26,8 @@ pub(crate) struct PermitGuard {
     engine: Arc<Engine>,
     spec: Arc<SyncSpec>,
     permits: u32,
+    /// Its number among the held permits.
+    number: u64,
     /// The end of the hand-off window: other clients may wait too.
     hand_off_until: Instant,
 }
@@ -40,12 +43,19 @@ impl PermitGuard {
 
     /// Leaves the permits taken.
     pub(crate) fn leak(mut self) {
-        self.permits = 0;
+        self.take_permits();
+    }
+
+    fn take_permits(&mut self) -> u32 {
+        if self.permits > 0 {
+            self.engine.synchronizers.held.remove(self.number);
+        }
+        std::mem::take(&mut self.permits)
     }
 
     /// Hands permits to waiters of this client. Returns the number that is left for the server.
     fn hand_off(&mut self) -> u32 {
-        let permits = std::mem::take(&mut self.permits);
+        let permits = self.take_permits();
         let now = Instant::now();
         if permits == 0 || now >= self.hand_off_until || self.engine.is_closed() {
             return permits;
@@ -132,6 +142,7 @@ impl Engine {
                     Outcome::Busy { remaining: left } => {
                         Ok(AttemptOutcome::Busy(Remaining::plain(left)))
                     }
+                    Outcome::Absent => Ok(AttemptOutcome::Busy(Remaining::no_semaphore())),
                     other => Err(unexpected_answer(other)),
                 }
             }
@@ -152,6 +163,10 @@ impl Engine {
             engine: self.clone(),
             spec: spec.clone(),
             permits,
+            number: self
+                .synchronizers
+                .held
+                .add(&spec.name, permits, hand_off_until),
             hand_off_until,
         }
     }

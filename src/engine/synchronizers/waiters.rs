@@ -29,7 +29,7 @@ pub(super) struct WaiterId(u64);
 
 /// The permits or the opening that a waiter waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Wanted {
+pub(in super::super) enum Wanted {
     Permits(u32),
     /// Permits with ids. A message may announce fewer than are left: for some additions, Redisson
     /// publishes only the number that it added.
@@ -42,7 +42,7 @@ pub(super) enum Wanted {
 }
 
 impl Wanted {
-    fn permits(self) -> i64 {
+    pub(super) fn permits(self) -> i64 {
         match self {
             Wanted::Permits(permits) | Wanted::Ids(permits) => permits.into(),
             Wanted::Opening { .. } => 0,
@@ -75,6 +75,7 @@ pub(super) enum State {
 struct SyncWaiter {
     id: WaiterId,
     wanted: Wanted,
+    since: Instant,
     state: State,
     signal: Arc<Notify>,
 }
@@ -108,28 +109,13 @@ impl SyncWaiter {
     }
 }
 
-/// The state of a semaphore, as an answer tells it besides the outcome.
-#[derive(Clone, Copy)]
-pub(super) struct Remaining {
-    /// The number of permits that are left.
-    pub(super) left: i64,
-    /// The end of the acquired permit that ends next.
-    pub(super) end: Option<Instant>,
-}
-
-impl Remaining {
-    pub(super) fn plain(left: i64) -> Self {
-        Self { left, end: None }
-    }
-
-    pub(super) fn with_end(left: i64, millis: i64) -> Self {
-        let millis = u64::try_from(millis).ok();
-        let end = |millis: u64| Instant::now() + Duration::from_millis(millis.max(1));
-        Self {
-            left,
-            end: millis.map(end),
-        }
-    }
+/// The longest wait at a semaphore or a latch.
+pub(in super::super) struct LongWait {
+    pub(in super::super) spec: Arc<SyncSpec>,
+    pub(super) wanted: Wanted,
+    pub(in super::super) since: Instant,
+    /// The last release that this client heard of, if only a release can end the wait.
+    pub(super) last_release: Option<Instant>,
 }
 
 /// The work that a leaving waiter leaves to its caller.
@@ -148,6 +134,12 @@ struct Queue {
     waiters: VecDeque<SyncWaiter>,
     /// The time at which a waiter asks without a message.
     poll_at: Instant,
+    /// How many permits were left at the last message or answer.
+    left: i64,
+    /// When this client last heard of a release.
+    last_release: Instant,
+    /// Whether some acquired permit ends by itself.
+    has_end: bool,
     /// The time of the check whether waiters that were notified, or handed permits, have been
     /// polled.
     come_by: Option<Instant>,
@@ -161,6 +153,10 @@ impl Queue {
 
     /// Records how many permits are left, and notifies parked waiters for those without a taker.
     fn record_left(&mut self, left: i64, now: Instant) {
+        if left > self.left {
+            self.last_release = now;
+        }
+        self.left = left;
         let notified: i64 = self.waiters.iter().map(|waiter| waiter.share(now)).sum();
         self.hand_off(left.saturating_sub(notified), now);
     }
@@ -203,6 +199,9 @@ impl Queue {
                 }
                 (Wanted::Opening { mark, is_marked }, _) => *is_marked |= number == *mark,
             }
+        }
+        if number > 0 {
+            self.last_release = now;
         }
         self.record_left(number, now);
         // One waiter for more permits than this asks; what it learns is counted for all.
@@ -324,6 +323,9 @@ impl Waiters {
                 spec: spec.clone(),
                 waiters: VecDeque::new(),
                 poll_at,
+                left: 0,
+                last_release: now,
+                has_end: false,
                 come_by: None,
             });
         }
@@ -332,6 +334,7 @@ impl Waiters {
             waiters.push_back(SyncWaiter {
                 id,
                 wanted,
+                since: now,
                 state: match behind {
                     true => State::Parked,
                     false => State::Notified(now),
@@ -381,6 +384,7 @@ impl Waiters {
         let poll_at = now + self.max_poll_interval;
         if let Some(queue) = self.queue(spec) {
             queue.poll_at = end.map_or(poll_at, |end| end.min(poll_at));
+            queue.has_end = end.is_some();
             if let Some(waiter) = queue.waiter(id)
                 && let State::Asking { outdated } = waiter.state
             {
@@ -418,6 +422,7 @@ impl Waiters {
             return permits;
         };
         let mut left = permits;
+        queue.last_release = now;
         let parked = queue.waiters.iter_mut();
         for waiter in parked.filter(|waiter| waiter.state == State::Parked) {
             let Wanted::Permits(wanted) = waiter.wanted else {
@@ -532,6 +537,24 @@ impl Waiters {
             }
         }
         untaken_permits
+    }
+
+    /// The longest wait at each semaphore and latch that has lasted for `least`.
+    pub(super) fn long_waits(&self, least: Duration, now: Instant) -> Vec<LongWait> {
+        let queues = self.channels.values().flatten();
+        let longest = queues.filter_map(|queue| {
+            let waiter = queue.waiters.iter().min_by_key(|waiter| waiter.since)?;
+            let needs_release = !queue.has_end && waiter.wanted.permits() > 0;
+            Some(LongWait {
+                spec: queue.spec.clone(),
+                wanted: waiter.wanted,
+                since: waiter.since,
+                last_release: needs_release.then_some(queue.last_release),
+            })
+        });
+        longest
+            .filter(|wait| now.saturating_duration_since(wait.since) >= least)
+            .collect()
     }
 
     pub(super) fn is_empty(&self) -> bool {

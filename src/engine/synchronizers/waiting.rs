@@ -16,7 +16,8 @@ use super::{
         runtime,
     },
     Synchronizers,
-    waiters::{Remaining, State, WaiterId, Waiters, Wanted},
+    remaining::Remaining,
+    waiters::{State, WaiterId, Waiters, Wanted},
 };
 use crate::{
     error::{Error, NO_ANSWER},
@@ -73,6 +74,7 @@ impl<'a> Waiting<'a> {
         let subscribed = synchronizers.redis.subscribe(spec.channel.clone());
         drop(waiters);
         synchronizers.earlier.notify_one();
+        synchronizers.begun.notify_one();
         Self {
             engine,
             spec,
@@ -190,11 +192,13 @@ impl Engine {
                     return Ok(Some(held));
                 }
                 (AttemptOutcome::Busy(_), None) if !waits => return Ok(None),
-                (AttemptOutcome::Busy(_), None) => {
+                (AttemptOutcome::Busy(rest), None) => {
+                    self.warn_of_missing_permits(spec, wanted, rest);
                     was_busy = true;
                     waiting = Some(Waiting::begin(self, spec, wanted));
                 }
                 (AttemptOutcome::Busy(rest), Some(waiting)) => {
+                    self.warn_of_missing_permits(spec, wanted, rest);
                     was_busy = true;
                     waiting.record_refusal(rest);
                 }

@@ -24,7 +24,11 @@ const COUNT: &str = script!("number", "clock", "permits", "permit_count");
 async fn attempt(caller: &Caller, script: &str, arguments: &[&str], number: u32) -> Reply {
     let number = number.to_string();
     let arguments = [arguments, &[&number, "60000"]].concat();
-    caller.run_on(script, &[LOCK, ATTEMPT], &arguments).await
+    let keys: &[&str] = match script {
+        ACQUIRE | BEGIN => &[LOCK, ATTEMPT, ENDS],
+        _ => &[LOCK, ATTEMPT],
+    };
+    caller.run_on(script, keys, &arguments).await
 }
 
 #[tokio::test]
@@ -33,7 +37,7 @@ async fn an_attempt_is_executed_once_and_not_after_a_later_one() {
     let admin = &bed.admin;
     let mut listener = Listener::on(&bed.server, CHANNEL).await;
     for _ in 0..2 {
-        let begun = attempt(admin, BEGIN, &["9", CHANNEL, "9"], 1).await;
+        let begun = attempt(admin, BEGIN, &["0", "9", CHANNEL, "9"], 1).await;
         assert_eq!(begun, Reply::Done);
     }
     for _ in 0..2 {
@@ -68,17 +72,34 @@ async fn an_attempt_is_executed_once_and_not_after_a_later_one() {
     );
 }
 
+/// A number whose semaphore has acquired permits with ends.
+#[tokio::test]
+async fn the_name_of_an_expirable_semaphore_is_refused() {
+    let bed = Bed::new().await;
+    assert_eq!(attempt(&bed.admin, ACQUIRE, &["1"], 1).await, Reply::Absent);
+    bed.ask::<i64>(&["ZADD", ENDS, "1000", &of("a")]).await;
+    let theirs = Reply::WrongKind("an expirable semaphore".into());
+    assert_eq!(attempt(&bed.admin, ACQUIRE, &["1"], 2).await, theirs);
+    bed.ask::<()>(&["SET", LOCK, "1"]).await;
+    assert_eq!(attempt(&bed.admin, ACQUIRE, &["2"], 3).await, theirs);
+    for (expirable, reply) in [("0", &theirs), ("1", &Reply::Absent)] {
+        let begun = attempt(&bed.admin, BEGIN, &[expirable, "5", CHANNEL, "5"], 4).await;
+        assert_eq!(begun, *reply);
+    }
+    assert_eq!(bed.ask::<String>(&["GET", LOCK]).await, "1");
+}
+
 #[tokio::test]
 async fn a_latch_counts_an_attempt_once() {
     let bed = Bed::new().await;
     let admin = &bed.admin;
     let mut listener = Listener::on(&bed.server, LATCH).await;
     assert_eq!(
-        attempt(admin, BEGIN, &["2", LATCH, "1"], 1).await,
+        attempt(admin, BEGIN, &["0", "2", LATCH, "1"], 1).await,
         Reply::Done
     );
     assert_eq!(
-        attempt(admin, BEGIN, &["5", LATCH, "1"], 2).await,
+        attempt(admin, BEGIN, &["0", "5", LATCH, "1"], 2).await,
         Reply::Absent
     );
     let look = async |mark: &str| admin.run(LOOK, &[LATCH, mark]).await;
@@ -110,7 +131,7 @@ async fn expired_permits_are_taken_back_and_announced() {
         let arguments = [&of(ids), lease, CHANNEL];
         admin.run_on(PERMIT, &[LOCK, ENDS], &arguments).await
     };
-    assert_eq!(take("a", "60000").await, Reply::Told(vec![0, 0, -1]));
+    assert_eq!(take("a", "60000").await, Reply::Told(vec![0, 0, -1, -1]));
     bed.ask::<()>(&["SET", LOCK, "2"]).await;
     // A permit of Redisson's that expired long ago.
     bed.ask::<i64>(&["ZADD", ENDS, "1000", &of("d")]).await;
@@ -118,7 +139,7 @@ async fn expired_permits_are_taken_back_and_announced() {
         let taken = take("a", "-1").await;
         assert_eq!(
             taken,
-            Reply::Told(vec![1, 2, -1]),
+            Reply::Told(vec![1, 2, -1, 0]),
             "the first request or its repetition"
         );
     }
@@ -132,7 +153,7 @@ async fn expired_permits_are_taken_back_and_announced() {
     assert!(matches!(take("c", "90000").await, Reply::Told(of) if of[..2] == [1, 0]));
     let refused = take("d", "60000").await;
     assert!(
-        matches!(&refused, Reply::Told(of) if of[..2] == [0, 0] && (1..=60_000).contains(&of[2])),
+        matches!(&refused, Reply::Told(of) if of[..2] == [0, 0] && (1..=60_000).contains(&of[2]) && of[3] == 3),
         "{refused:?}"
     );
     let count = admin.run_on(COUNT, &[LOCK, ENDS], &[CHANNEL]).await;
@@ -177,11 +198,11 @@ async fn permits_are_acquired_and_released_all_or_none() {
     for _ in 0..2 {
         assert_eq!(
             take("abc").await,
-            Reply::Told(vec![1, 1, -1]),
+            Reply::Told(vec![1, 1, -1, 0]),
             "the first request or its repetition"
         );
     }
-    assert_eq!(take("de").await, Reply::Told(vec![0, 1, -1]));
+    assert_eq!(take("de").await, Reply::Told(vec![0, 1, -1, 4]));
     assert_eq!((left().await, ids().await.len()), ("1".to_owned(), 3));
     assert_eq!(give_back("axc", "1").await, Reply::Absent);
     assert_eq!((left().await, ids().await.len()), ("1".to_owned(), 3));

@@ -2,6 +2,7 @@
 
 mod doubts;
 mod histories;
+mod long_waits;
 mod redisson;
 mod renewed_permits;
 mod waits;

@@ -23,7 +23,13 @@ const LEASE: Duration = Duration::from_secs(3);
 
 /// Counts the scripts that are sent.
 #[derive(Clone, Default)]
-struct Scripts(Arc<AtomicU64>);
+pub struct Scripts(Arc<AtomicU64>);
+
+impl Scripts {
+    pub fn count(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+}
 
 impl Faults for Scripts {
     fn sending(&mut self, _connection: u64, command: &'static str) -> Fate {
@@ -63,13 +69,13 @@ async fn a_renewed_permit_outlasts_its_lease_and_its_release_ends_the_renewals()
     server.set_faults(scripts.clone());
     server.advance(10 * LEASE).await;
     assert_eq!(
-        scripts.0.load(Relaxed),
+        scripts.count(),
         0,
         "the permit is renewed after its release"
     );
     let renewed = pool.acquire().await.unwrap();
     server.advance(10 * LEASE).await;
-    let sent = scripts.0.load(Relaxed);
+    let sent = scripts.count();
     assert!((25..40).contains(&sent), "{sent} scripts in ten leases");
     drop(renewed);
 }
