@@ -19,9 +19,10 @@ use crate::{
 ///   readers enter. [`Guard::downgrade`](crate::Guard::downgrade) does both.
 /// - **Upgrade**: an owner that reads cannot begin to write. It would wait for itself, so the client refuses
 ///   ([`Error::WouldDeadlock`](crate::Error::WouldDeadlock)). Release the read hold first.
-/// - There is no queue. A waiting writer keeps new readers of this crate out for a bounded time, so that it enters beside
-///   overlapping readers. Readers of Java, and readers that never leave, can exclude a writer for ever. So can all readers with
-///   [`Config::yield_to_others`](crate::Config::yield_to_others) `false`.
+/// - There is no queue. A waiting writer of this crate keeps new readers of this crate out for up to 64 ms, so that it enters
+///   beside overlapping readers with shorter critical sections. **Overlapping readers with longer ones can exclude a writer for
+///   ever**, as can readers of Java, and all readers a writer of Java or one with
+///   [`Config::yield_to_others`](crate::Config::yield_to_others) `false`. The page says what to do.
 /// - One owner may have up to 1,000 read holds on one lock
 ///   ([`Error::TooManyHolds`](crate::Error::TooManyHolds)).
 /// - A dead reader excludes writers for one lease and a half at most.

@@ -109,6 +109,7 @@ macro_rules! read_write_lock {
             read_write::a_downgrade_lets_readers_in
             read_write::a_dead_java_reader_frees_the_writer
             read_write::a_dead_rust_reader_frees_the_writer
+            read_write::a_gate_lets_a_writer_in_beside_overlapping_readers
         }
     };
 }

@@ -1,14 +1,18 @@
 //! Tests of read-write locks only: readers share, and a writer can become a reader.
 
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
+use futures_util::future::{join, join_all};
 use testbed::{Peer, eventually};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
-use crate::kinds::{READ, WRITE};
+use crate::kinds::{FAIR, READ, WRITE};
 use crate::stage::{AMPLE, LONG, Pace, Stage, Version, now_ms};
-use crate::worker::Lock;
+use crate::worker::{Lock, Worker};
 
+/// The limit for three turns of a writer that passes a gate.
+const TURN_WITHIN: Duration = Duration::from_secs(5);
 /// The limit from the request to unlock until the waiter has the lock.
 const WOKEN_WITHIN: Duration = Duration::from_secs(5);
 
@@ -164,4 +168,57 @@ async fn a_dead_reader(stage: &Stage, dies: &Peer, lives: &Peer, ends: bool) {
         "{writer} acquired the lock after {waited} ms"
     );
     writer.unlock().await;
+}
+
+/// What docs/read-write-lock.md recommends. Without the gate a Java writer waits for as long as the readers overlap.
+pub async fn a_gate_lets_a_writer_in_beside_overlapping_readers(version: Version) {
+    let stage = version.stage().await;
+    for (reading, writing) in [(&stage.rust, &stage.java), (&stage.java, &stage.rust)] {
+        let lock = Lock::new(&READ);
+        let gate = Lock {
+            name: format!("{}:gate", lock.name),
+            kind: &FAIR,
+        };
+        let over = AtomicBool::new(false);
+        let readers = (0..6).map(async |number| {
+            let reader = lock.worker(reading);
+            let at_gate = at(&gate, &reader);
+            sleep(Duration::from_millis(10 * number)).await;
+            while !over.load(SeqCst) {
+                at_gate.lock().await;
+                reader.lock().await;
+                at_gate.unlock().await;
+                sleep(Duration::from_millis(60)).await;
+                reader.unlock().await;
+            }
+        });
+        let writer = async {
+            let writer = lock.of(&WRITE).worker(writing);
+            let at_gate = at(&gate, &writer);
+            sleep(Duration::from_millis(200)).await;
+            let mut turns = 0;
+            let wrote = timeout(TURN_WITHIN, async {
+                while turns < 3 {
+                    at_gate.lock().await;
+                    writer.lock().await;
+                    writer.unlock().await;
+                    at_gate.unlock().await;
+                    turns += 1;
+                }
+            });
+            let wrote = wrote.await;
+            over.store(true, SeqCst);
+            assert!(wrote.is_ok(), "{writer} had {turns} turns");
+        };
+        join(join_all(readers), writer).await;
+    }
+}
+
+/// The same thread or task, at the gate.
+fn at<'a>(gate: &Lock, worker: &Worker<'a>) -> Worker<'a> {
+    Worker {
+        peer: worker.peer,
+        label: worker.label.clone(),
+        lock: gate.clone(),
+    }
 }
