@@ -170,11 +170,13 @@ impl InMemoryRedis {
         self.network.state().restart(&ADDRESS);
     }
 
-    /// Lets the next `count` scripts of any client fail with [`Error::Redis`] instead of running. Acquisitions, releases, renewals and
-    /// the retries of waiters are scripts; several operations may share one. A client repeats a release that fails. A further call
-    /// replaces the count.
+    /// Lets the next `count` scripts of any client fail with [`Error::Redis`]. Acquisitions, releases, renewals and the retries of
+    /// waiters are scripts. Several operations may share one, such as those of a group: then all of them fail. A client repeats a
+    /// release that fails. A further call replaces the count.
     pub fn fail_next(&self, count: usize) {
-        self.network.state().fail_next = count;
+        if let Some(host) = self.network.state().servers.get_mut(&ADDRESS) {
+            host.server.settings.failing_scripts = count;
+        }
     }
 
     /// The owners that hold the lock `name`, with their hold counts, from the server's data: `<client id>:<number>`, followed by

@@ -88,6 +88,8 @@ pub(crate) enum Refusal {
     MasterDown,
     /// The server has fewer replicas than it needs for writes.
     NoReplicas,
+    /// A test lets scripts fail.
+    Requested,
 }
 
 impl Refusal {
@@ -104,6 +106,7 @@ impl Refusal {
                 "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'."
             }
             Self::NoReplicas => "NOREPLICAS Not enough good replicas to write.",
+            Self::Requested => "ERR failure requested by a test",
         }
     }
 
@@ -115,6 +118,7 @@ impl Refusal {
             Self::ReadOnly | Self::NoReplicas => command.has(command::WRITE),
             Self::OutOfMemory => command.has(command::DENY_OOM),
             Self::MasterDown => !command.has(command::STALE),
+            Self::Requested => false,
         }
     }
 
@@ -123,6 +127,7 @@ impl Refusal {
         match self {
             Self::ReadOnly | Self::NoReplicas => !wrote && command.has(command::WRITE),
             Self::OutOfMemory => !wrote && command.has(command::DENY_OOM),
+            Self::Requested => true,
             Self::Loading | Self::Busy | Self::MasterDown => false,
         }
     }

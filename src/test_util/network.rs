@@ -48,8 +48,6 @@ pub(crate) struct State {
     /// The servers to which addresses and names lead. Without it, each address leads to its server.
     pub(super) routes: Option<BTreeMap<Address, Address>>,
     pub(super) faults: Box<dyn Faults>,
-    /// The number of scripts that will fail.
-    pub(super) fail_next: usize,
     began: Instant,
     /// The servers' time then, in milliseconds since 1970.
     epoch: u64,
@@ -78,7 +76,6 @@ impl Network {
             servers: BTreeMap::new(),
             routes: None,
             faults: Box::new(Calm),
-            fail_next: 0,
             began: Instant::now(),
             epoch: EPOCH,
             pipes: BTreeMap::new(),

@@ -99,10 +99,7 @@ impl State {
         let Request { name, args, .. } = &request;
         let writes = host.server.data.writes;
         let mut deliveries = Vec::new();
-        let is_failing = name.starts_with("EVAL") && self.fail_next > 0;
-        self.fail_next -= usize::from(is_failing);
         let frame = match self.faults.refusal(name) {
-            _ if is_failing => Frame::Error("ERR failure requested by a test".into()),
             Some(refusal) => Frame::Error(refusal),
             None => host.server.execute(id, name, args, millis, &mut deliveries),
         };

@@ -59,6 +59,8 @@ pub(crate) struct Settings {
     pub(crate) role: Role,
     /// The reply to `WAIT`.
     pub(crate) acknowledging_replicas: u32,
+    /// How many scripts will fail.
+    pub(crate) failing_scripts: usize,
     /// The errors that replace the execution of commands.
     pub(crate) refusal: Option<Refusal>,
     /// The state of a sentinel, if the server is one.

@@ -48,6 +48,11 @@ impl Caller<'_> {
             return Err(Refusal::MasterDown.message().into());
         }
         let source = self.server.scripts.get(sha).ok_or(UNKNOWN)?;
+        // Each operation of the script fails in it. A client would repeat the operations of a refused call one by one.
+        if self.server.settings.failing_scripts > 0 {
+            self.server.settings.failing_scripts -= 1;
+            self.server.data.refusal = Some(Refusal::Requested);
+        }
         let run = Run {
             sha,
             source,

@@ -59,12 +59,12 @@ async fn groups_in_opposite_order_need_few_scripts() {
 
 #[tokio::test(start_paused = true)]
 async fn a_refusal_of_several_operations_costs_none_of_them() {
-    let server = InMemoryRedis::new();
+    let (server, network) = server();
     let client = polling_client(&server).await;
     let group = GroupLock::<All>::of(["a", "b", "c"].map(|name| client.reentrant_lock(name)));
-    server.fail_next(1);
+    network.0.refused.store(1, Relaxed);
     let guard = group.lock().await.unwrap();
-    server.fail_next(1);
+    network.0.refused.store(1, Relaxed);
     assert_eq!(guard.unlock().await.unwrap(), Released::Fully);
 }
 

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use redisson_lock::{Config, Error, LostReason, Owner, test_util::InMemoryRedis};
+use redisson_lock::{
+    AnyLock, Config, Error, LostReason, MultiLock, Owner, Released, test_util::InMemoryRedis,
+};
 use tokio::time::{Instant, timeout};
 
 const LEASE: Duration = Duration::from_secs(30);
@@ -117,6 +119,69 @@ async fn fail_next_fails_that_many_scripts() {
         assert!(matches!(lock.try_lock().await, Err(Error::Redis { .. })));
     }
     assert!(lock.try_lock().await.unwrap().is_some());
+}
+
+/// A call of a group has an operation for each name.
+#[tokio::test(start_paused = true)]
+async fn fail_next_fails_every_operation_of_a_script() {
+    let server = InMemoryRedis::new();
+    let client = server.client().await.unwrap();
+    let names = ["a", "b", "c"];
+    let (lock, group) = (client.reentrant_lock("a"), client.multi_lock(names));
+    for knows_script in [false, true] {
+        for count in [1, 2] {
+            server.fail_next(count);
+            for _ in 0..count {
+                let failed = group.try_lock().await;
+                assert!(matches!(failed, Err(Error::Redis { .. })), "{failed:?}");
+            }
+            let guard = group.try_lock().await.unwrap().unwrap();
+            server.fail_next(1);
+            assert_eq!(guard.unlock().await, Ok(Released::Fully));
+            assert_eq!(server.keys(), [""; 0]);
+        }
+        if !knows_script {
+            server.forget_scripts();
+        }
+    }
+    // Each kind, alone and in a group.
+    let kinds = |name: &str| {
+        let (dual, name) = (client.read_write_lock(name), name.to_owned());
+        [
+            AnyLock::from(client.reentrant_lock(&*name)),
+            client.fair_lock(&*name).into(),
+            client.fenced_lock(&*name).into(),
+            client.spin_lock(&*name).into(),
+            client.non_reentrant_lock(&*name).into(),
+            client.non_reentrant_fair_lock(&*name).into(),
+            client.simple_lock(&*name).into(),
+            dual.read().clone().into(),
+            dual.write().clone().into(),
+        ]
+    };
+    for (number, (one, other)) in kinds("one").into_iter().zip(kinds("other")).enumerate() {
+        for group in [MultiLock::of([one.clone()]), MultiLock::of([one, other])] {
+            server.fail_next(1);
+            let failed = group.try_lock().await;
+            assert!(
+                matches!(failed, Err(Error::Redis { .. })),
+                "{number}: {failed:?}"
+            );
+            let guard = group.try_lock().await.unwrap().unwrap();
+            assert_eq!(guard.unlock().await, Ok(Released::Fully));
+            server.fail_next(0);
+        }
+    }
+    server.fail_next(1);
+    let asked = lock.is_locked().await;
+    assert!(matches!(asked, Err(Error::Redis { .. })), "{asked:?}");
+    let pool = client.semaphore("pool");
+    server.fail_next(1);
+    let set = pool.try_set_permits(1).await;
+    assert!(matches!(set, Err(Error::Redis { .. })), "{set:?}");
+    server.fail_next(1);
+    let acquired = pool.try_acquire().await;
+    assert!(matches!(acquired, Err(Error::Redis { .. })), "{acquired:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -36,6 +36,8 @@ pub struct Switches {
     pub loses_answer: AtomicBool,
     /// How long a connection takes to open, in milliseconds.
     pub connecting: AtomicU64,
+    /// The next n scripts are refused.
+    pub refused: AtomicU32,
     /// Scripts are refused, as by a server that loads its data.
     pub is_loading: AtomicBool,
     /// The n-th `CLIENT` command from now on is lost with its connection. Zero: none.
@@ -69,7 +71,12 @@ impl Faults for Network {
     }
 
     fn refusal(&mut self, command: &'static str) -> Option<String> {
-        let is_refused = self.0.is_loading.load(Relaxed) && command.starts_with("EVAL");
+        let is_script = command.starts_with("EVAL");
+        let left = |refused: u32| refused.checked_sub(1);
+        if is_script && self.0.refused.fetch_update(Relaxed, Relaxed, left).is_ok() {
+            return Some("ERR these names together".into());
+        }
+        let is_refused = self.0.is_loading.load(Relaxed) && is_script;
         is_refused.then(|| "LOADING Redis is loading the dataset in memory".into())
     }
 
