@@ -139,7 +139,10 @@ pub struct Config {
     #[cfg_attr(feature = "serde", serde(rename = "shardedSubscriptionMode"))]
     pub sharded_pubsub: ShardedPubSub,
 
-    /// A prefix of every lock's name. Default: empty. An empty name is invalid with a prefix too.
+    /// A prefix of every key on the server. Default: empty. An empty name is invalid with a prefix too.
+    ///
+    /// The API says names as the caller gives them: handles, guards, errors, reports, log lines, spans. `key()` of a handle or guard,
+    /// `rlock` and `redis-cli` show the name with its prefix.
     ///
     /// Redisson: a `NameMapper` that adds a prefix; both sides must use the same.
     pub name_prefix: String,

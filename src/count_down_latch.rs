@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc, time::Duration};
 use crate::{
     engine::{Deadline, EngineHandle},
     error::Error,
-    semaphore::{name, number},
+    semaphore::number,
     wire::{latch, semaphore, sync_spec::SyncSpec},
 };
 
@@ -192,10 +192,21 @@ impl CountDownLatch {
         Ok(deleted.await?.is_some())
     }
 
-    /// The name, with [`Config::name_prefix`](crate::Config::name_prefix). Empty for an invalid name, which every operation refuses
+    /// The name, without [`Config::name_prefix`](crate::Config::name_prefix). Empty for an invalid name, which every operation refuses
     /// with [`Error::InvalidName`].
+    ///
+    /// # Redisson
+    ///
+    /// `getName()`.
+    #[doc(alias = "getName")]
     pub fn name(&self) -> &str {
-        name(&self.spec)
+        self.spec.as_ref().map_or("", |spec| &spec.name)
+    }
+
+    /// The key of its number on the server: the name with [`Config::name_prefix`](crate::Config::name_prefix). Empty for an invalid
+    /// name.
+    pub fn key(&self) -> &str {
+        self.spec.as_ref().map_or("", |spec| spec.key())
     }
 }
 

@@ -128,6 +128,14 @@ impl LockClient {
         self.0.multi_lock(names).into()
     }
 
+    /// All of the fenced locks `names`, or none: see [`crate::LockClient::multi_fenced_lock`].
+    pub fn multi_fenced_lock(
+        &self,
+        names: impl IntoIterator<Item = impl Into<String>>,
+    ) -> MultiLock {
+        self.0.multi_fenced_lock(names).into()
+    }
+
     /// A majority of the reentrant locks `names`: see [`crate::LockClient::red_lock`].
     pub fn red_lock(&self, names: impl IntoIterator<Item = impl Into<String>>) -> RedLock {
         self.0.red_lock(names).into()

@@ -222,6 +222,11 @@ impl MultiGuard {
         self.guard().tokens()
     }
 
+    /// The fencing token of the lock `name`: see [`crate::MultiGuard::token_of`].
+    pub fn token_of(&self, name: &str) -> Option<i64> {
+        self.guard().token_of(name)
+    }
+
     /// The names of the held locks.
     pub fn names(&self) -> impl Iterator<Item = &Arc<str>> {
         self.guard().names()

@@ -78,6 +78,11 @@ impl<K: Kind> Guard<K> {
         self.guard().name()
     }
 
+    /// The lock's key on the server: see [`crate::Guard::key`].
+    pub fn key(&self) -> &str {
+        self.guard().key()
+    }
+
     /// The owner of the hold: see [`crate::Guard::owner`].
     pub fn owner(&self) -> Owner {
         self.guard().owner()

@@ -247,6 +247,11 @@ impl<K: Kind> Lock<K> {
         self.0.name()
     }
 
+    /// The key of the lock on the server: see [`crate::Lock::key`].
+    pub fn key(&self) -> &str {
+        self.0.key()
+    }
+
     fn wait<T>(
         &self,
         operation: impl AsyncFnOnce(&crate::Lock<K>) -> Result<T, Error>,

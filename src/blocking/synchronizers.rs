@@ -100,6 +100,11 @@ impl Semaphore {
         self.0.name()
     }
 
+    /// The key on the server: see [`crate::Semaphore::key`].
+    pub fn key(&self) -> &str {
+        self.0.key()
+    }
+
     fn runtime(&self) -> &Handle {
         self.0.engine.runtime()
     }
@@ -179,6 +184,11 @@ impl PermitExpirableSemaphore {
         self.0.name()
     }
 
+    /// The key on the server: see [`crate::PermitExpirableSemaphore::key`].
+    pub fn key(&self) -> &str {
+        self.0.key()
+    }
+
     fn runtime(&self) -> &Handle {
         self.0.engine.runtime()
     }
@@ -197,6 +207,11 @@ impl CountDownLatch {
     /// The name: see [`crate::CountDownLatch::name`].
     pub fn name(&self) -> &str {
         self.0.name()
+    }
+
+    /// The key on the server: see [`crate::CountDownLatch::key`].
+    pub fn key(&self) -> &str {
+        self.0.key()
     }
 
     fn runtime(&self) -> &Handle {

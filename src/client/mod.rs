@@ -296,11 +296,9 @@ impl LockClient {
     /// ```
     #[doc(alias = "getSemaphore")]
     pub fn semaphore(&self, name: impl Into<String>) -> Semaphore {
-        let site = self
-            .named(name.into())
-            .map(SyncSpec::semaphore)
-            .map(Arc::new);
-        Semaphore::new(self.engine.clone(), site)
+        let site = self.named(name.into());
+        let site = site.map(|name| self.site(name, SyncSpec::semaphore));
+        Semaphore::new(self.engine.clone(), site.map(Arc::new))
     }
 
     /// The semaphore `name` whose permits have an id and a lease, which the watchdog renews. The permits of a killed process become
@@ -324,8 +322,8 @@ impl LockClient {
     #[doc(alias = "getPermitExpirableSemaphore")]
     pub fn permit_expirable_semaphore(&self, name: impl Into<String>) -> PermitExpirableSemaphore {
         let site = self.named(name.into());
-        let site = site.map(SyncSpec::semaphore).map(Arc::new);
-        PermitExpirableSemaphore::new(self.engine.clone(), site)
+        let site = site.map(|name| self.site(name, SyncSpec::semaphore));
+        PermitExpirableSemaphore::new(self.engine.clone(), site.map(Arc::new))
     }
 
     /// The latch `name`, which opens when its count reaches zero.
@@ -346,7 +344,8 @@ impl LockClient {
     /// ```
     #[doc(alias = "getCountDownLatch")]
     pub fn count_down_latch(&self, name: impl Into<String>) -> CountDownLatch {
-        let site = self.named(name.into()).map(SyncSpec::count_down_latch);
+        let site = self.named(name.into());
+        let site = site.map(|name| self.site(name, SyncSpec::count_down_latch));
         let site = site.and_then(|spec| match self.engine.check_latch(&spec) {
             Ok(()) => Ok(Arc::new(spec)),
             Err(reason) => Err(invalid_name(spec.name.to_string(), reason)),
@@ -396,6 +395,32 @@ impl LockClient {
     #[doc(alias = "getMultiLock")]
     pub fn multi_lock(&self, names: impl IntoIterator<Item = impl Into<String>>) -> MultiLock {
         MultiLock::of(self.reentrant_locks(names))
+    }
+
+    /// All of the [fenced locks](Self::fenced_lock) `names`, or none: [`MultiGuard::token_of`](crate::MultiGuard::token_of) returns the
+    /// token of each.
+    ///
+    /// # Redisson
+    ///
+    /// `redisson.getMultiLock(locks)` of fenced locks, which shows no token.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: redisson_lock::LockClient) -> Result<(), redisson_lock::Error> {
+    /// let transfer = client.multi_fenced_lock(["account:1", "account:2"]);
+    /// let guard = transfer.lock().await?;
+    /// let token = guard.token_of("account:1");
+    /// // update accounts set .., token = $token where id = 1 and token <= $token
+    /// guard.unlock().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn multi_fenced_lock(
+        &self,
+        names: impl IntoIterator<Item = impl Into<String>>,
+    ) -> MultiLock {
+        MultiLock::of(names.into_iter().map(|name| self.fenced_lock(name)))
     }
 
     /// A majority of the reentrant locks `names`. On one server that adds no safety: see [`RedLock::of`] for locks of several
@@ -505,18 +530,18 @@ impl LockClient {
         names.into_iter().map(|name| self.reentrant_lock(name))
     }
 
-    /// The name with [`Config::name_prefix`](crate::Config::name_prefix).
+    /// The name, if its lock can exist.
     fn named(&self, name: String) -> Result<Arc<str>, Box<Error>> {
-        let prefix = &self.engine.config.name_prefix;
-        // The check refuses an empty name; a prefix would make it valid.
-        let name = match prefix.is_empty() || name.is_empty() {
-            true => name,
-            false => format!("{prefix}{name}"),
-        };
+        let name: Arc<str> = name.into();
         match self.engine.check_name(&name) {
-            Ok(()) => Ok(name.into()),
-            Err(reason) => Err(invalid_name(name, reason)),
+            Ok(()) => Ok(name),
+            Err(reason) => Err(invalid_name(name.to_string(), reason)),
         }
+    }
+
+    fn site(&self, name: Arc<str>, spec: fn(Arc<str>, &str) -> SyncSpec) -> SyncSpec {
+        let key = self.engine.key_of(&name);
+        spec(name, &key)
     }
 
     fn lock<K: Kind + Known>(&self, name: String) -> Lock<K> {

@@ -314,8 +314,25 @@ impl Engine {
     pub(crate) fn subject(&self, name: Arc<str>, protocol: &'static dyn LockProtocol) -> Subject {
         let known = self.owners.spec(&name, protocol);
         Subject {
-            spec: known.unwrap_or_else(|| Arc::new(protocol.spec(name, &self.config))),
+            spec: known.unwrap_or_else(|| Arc::new(self.spec(name, protocol))),
             options: self.options.clone(),
+        }
+    }
+
+    /// The key of `name`.
+    pub(crate) fn key_of(&self, name: &Arc<str>) -> Arc<str> {
+        match &*self.config.name_prefix {
+            "" => name.clone(),
+            prefix => [prefix, name].concat().into(),
+        }
+    }
+
+    /// Only the keys have the prefix of the client's names.
+    fn spec(&self, name: Arc<str>, protocol: &'static dyn LockProtocol) -> LockSpec {
+        let key = self.key_of(&name);
+        LockSpec {
+            name,
+            ..protocol.spec(key, &self.config)
         }
     }
 
@@ -324,13 +341,18 @@ impl Engine {
         self.batcher.runtime()
     }
 
-    /// Returns why no lock can have this name: it is invalid, or its channel has another slot of
-    /// the cluster.
-    pub(crate) fn check_name(&self, name: &str) -> Result<(), &'static str> {
+    /// Returns why no lock can have this name: it or its key is invalid, or its channel has another
+    /// slot of the cluster.
+    pub(crate) fn check_name(&self, name: &Arc<str>) -> Result<(), &'static str> {
         name::check(name)?;
-        if self.batcher.redis().is_cluster() && !name::shares_slot(name) {
+        let key = self.key_of(name);
+        // The prefix has been checked.
+        if key.len() > name::MAX_NAME {
+            return Err("with Config::name_prefix it is longer than 65536 bytes");
+        }
+        if self.batcher.redis().is_cluster() && !name::shares_slot(&key) {
             return Err(
-                "its braces put the lock and its channel into different slots of the cluster",
+                "its braces, or those of Config::name_prefix, put the lock and its channel into different slots of the cluster",
             );
         }
         Ok(())

@@ -257,6 +257,10 @@ impl Tenure {
         &self.spec.name
     }
 
+    pub(crate) fn key(&self) -> &str {
+        self.spec.key()
+    }
+
     /// The fencing token of all holds of this tenure.
     pub(crate) fn fence(&self) -> Option<i64> {
         self.fence.get().copied()

@@ -103,14 +103,19 @@ impl<K: Kind> Guard<K> {
         }
     }
 
-    /// The lock's name, with [`Config::name_prefix`](crate::Config::name_prefix).
+    /// The lock's name: see [`Lock::name`](crate::Lock::name).
     ///
     /// # Redisson
     ///
-    /// `getName()`, which leaves out what a name mapper adds.
+    /// `getName()`.
     #[doc(alias = "getName")]
     pub fn name(&self) -> &str {
         self.hold.tenure().name()
+    }
+
+    /// The lock's key on the server: see [`Lock::key`](crate::Lock::key).
+    pub fn key(&self) -> &str {
+        self.hold.tenure().key()
     }
 
     /// Returns the owner of the hold. [`owned_by`](crate::Lock::owned_by) with this owner re-enters.

@@ -232,7 +232,7 @@ impl MultiGuard {
         }
     }
 
-    /// Returns the fencing tokens of the fenced locks, by name: see [`Guard::token`](crate::Guard::token).
+    /// Returns the fencing tokens of the fenced locks, by the names that the caller gave: see [`Guard::token`](crate::Guard::token).
     ///
     /// # Examples
     ///
@@ -258,7 +258,30 @@ impl MultiGuard {
         fenced.collect()
     }
 
-    /// Returns the names of the held locks: for a RedLock, perhaps not all.
+    /// Returns the fencing token of the lock `name`, if the group holds it and it is a fenced lock. Of locks of one name on several
+    /// servers, returns the token of the first: their tokens have no common order.
+    ///
+    /// # Redisson
+    ///
+    /// None.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: redisson_lock::LockClient) -> Result<(), redisson_lock::Error> {
+    /// let guard = client.multi_fenced_lock(["account:1", "account:2"]).lock().await?;
+    /// let token = guard.token_of("account:1");
+    /// # drop(guard);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn token_of(&self, name: &str) -> Option<i64> {
+        let tokens = self.tokens();
+        let of_name = tokens.iter().find(|(fenced, _)| **fenced == *name);
+        of_name.map(|(_, token)| *token)
+    }
+
+    /// Returns the names of the held locks, as the caller gave them: for a RedLock, perhaps not all.
     pub fn names(&self) -> impl Iterator<Item = &Arc<str>> {
         self.parts.iter().map(|part| part.hold.tenure().name())
     }

@@ -333,18 +333,30 @@ impl<K: Kind> Lock<K> {
         }
     }
 
-    /// The name of the lock, with the prefix of the [`Config`](crate::Config) if there is one. Empty for an invalid name, which
-    /// every operation refuses with [`Error::InvalidName`].
+    /// The name of the lock, without [`Config::name_prefix`](crate::Config::name_prefix): what the caller gave. Guards, groups, errors,
+    /// reports, log lines and spans say this name too. Empty for an invalid name, which every operation refuses with
+    /// [`Error::InvalidName`].
     ///
     /// # Redisson
     ///
-    /// `getName()`, which leaves out what a name mapper adds.
+    /// `getName()`.
     #[doc(alias = "getName")]
     pub fn name(&self) -> &str {
-        match &self.subject {
-            Ok(subject) => &subject.spec.name,
-            Err(_) => "",
-        }
+        self.subject
+            .as_ref()
+            .map_or("", |subject| &subject.spec.name)
+    }
+
+    /// The key of the lock on the server: the name with [`Config::name_prefix`](crate::Config::name_prefix). `rlock` and `redis-cli`
+    /// show this one. Empty for an invalid name.
+    ///
+    /// # Redisson
+    ///
+    /// None: `RedissonObject.getRawName()`, which no interface has.
+    pub fn key(&self) -> &str {
+        self.subject
+            .as_ref()
+            .map_or("", |subject| subject.spec.key())
     }
 
     async fn acquire(&self, deadline: Deadline) -> Result<Option<Guard<K>>, Error> {

@@ -1,6 +1,8 @@
 //! Several locks as one: all of them, or a majority.
 
-use std::{fmt, marker::PhantomData, sync::Arc, time::Duration};
+use std::{fmt, marker::PhantomData, time::Duration};
+
+use bytes::Bytes;
 
 use super::{
     any_lock::AnyLock,
@@ -476,10 +478,10 @@ fn kind(lock: &AnyLock) -> Option<KindName> {
     lock.spec().ok().map(|spec| spec.protocol.kind())
 }
 
-/// The order of members: an invalid name comes first, because the user is to see that error.
-fn rank(lock: &AnyLock) -> Option<(&Arc<str>, HoldMode)> {
+/// The order of members, by their keys: an invalid name comes first, because the user is to see that error.
+fn rank(lock: &AnyLock) -> Option<(&Bytes, HoldMode)> {
     let spec = lock.spec().ok()?;
-    Some((&spec.name, spec.mode))
+    Some((&spec.key, spec.mode))
 }
 
 /// The members at the end of sorted `members` that are the same lock in Redis as `lock`, which

@@ -301,10 +301,21 @@ impl Semaphore {
         Ok(number(found))
     }
 
-    /// The name, with [`Config::name_prefix`](crate::Config::name_prefix). Empty for an invalid name, which every operation refuses
+    /// The name, without [`Config::name_prefix`](crate::Config::name_prefix). Empty for an invalid name, which every operation refuses
     /// with [`Error::InvalidName`].
+    ///
+    /// # Redisson
+    ///
+    /// `getName()`.
+    #[doc(alias = "getName")]
     pub fn name(&self) -> &str {
-        name(&self.spec)
+        self.spec.as_ref().map_or("", |spec| &spec.name)
+    }
+
+    /// The key of its number on the server: the name with [`Config::name_prefix`](crate::Config::name_prefix). Empty for an invalid
+    /// name.
+    pub fn key(&self) -> &str {
+        self.spec.as_ref().map_or("", |spec| spec.key())
     }
 }
 
@@ -324,11 +335,6 @@ pub(crate) fn number(detail: Option<Detail>) -> i64 {
         Some(Detail::Text(text)) => text.parse().unwrap_or(0),
         _ => 0,
     }
-}
-
-/// The name of a semaphore or latch; empty if it is invalid.
-pub(crate) fn name(spec: &Result<Arc<SyncSpec>, Box<Error>>) -> &str {
-    spec.as_ref().map_or("", |spec| &spec.name)
 }
 
 /// Acquired permits of a [`Semaphore`]. Dropping it releases them in the background.

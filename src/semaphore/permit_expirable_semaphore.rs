@@ -8,7 +8,7 @@ use std::{
 
 use tokio_util::sync::CancellationToken;
 
-use super::{name, number};
+use super::number;
 use crate::{
     engine::{Deadline, EngineHandle, ExpirablePermitGuard},
     error::{Error, LostReason},
@@ -512,10 +512,21 @@ impl PermitExpirableSemaphore {
         }
     }
 
-    /// The name, with [`Config::name_prefix`](crate::Config::name_prefix). Empty for an invalid name, which every operation refuses
+    /// The name, without [`Config::name_prefix`](crate::Config::name_prefix). Empty for an invalid name, which every operation refuses
     /// with [`Error::InvalidName`].
+    ///
+    /// # Redisson
+    ///
+    /// `getName()`.
+    #[doc(alias = "getName")]
     pub fn name(&self) -> &str {
-        name(&self.spec)
+        self.spec.as_ref().map_or("", |spec| &spec.name)
+    }
+
+    /// The key of its number on the server: the name with [`Config::name_prefix`](crate::Config::name_prefix). Empty for an invalid
+    /// name.
+    pub fn key(&self) -> &str {
+        self.spec.as_ref().map_or("", |spec| spec.key())
     }
 }
 

@@ -14,9 +14,9 @@ pub(crate) const MAX_NAME: usize = 64 * 1024;
 pub struct LockSpec {
     /// The requests and replies of this kind.
     pub(crate) protocol: &'static dyn LockProtocol,
-    /// The lock's key, as text, for errors and logs.
+    /// The caller's name of the lock: what errors, logs and reports say.
     pub(crate) name: Arc<str>,
-    /// The lock's key.
+    /// The lock's key: the name behind the prefix of the client.
     pub(crate) key: Bytes,
     /// The channel on which a release publishes.
     pub(crate) channel: Bytes,
@@ -52,6 +52,12 @@ impl LockSpec {
             grant_wakes_next: false,
             name,
         }
+    }
+
+    /// The lock's key as text.
+    pub(crate) fn key(&self) -> &str {
+        // A part of a string.
+        str::from_utf8(&self.key).unwrap_or_default()
     }
 
     /// Whether waiters of one client enqueue in its local queue. Readers and fair waiters do not.

@@ -9,6 +9,7 @@ use super::name::{prefixed, suffixable};
 /// The keys and the channel of one semaphore or latch. Each handle renders them once.
 #[derive(Debug)]
 pub(crate) struct SyncSpec {
+    /// The caller's name.
     pub(crate) name: Arc<str>,
     /// The key of its number.
     pub(crate) key: Bytes,
@@ -21,10 +22,10 @@ pub(crate) struct SyncSpec {
 }
 
 impl SyncSpec {
-    fn new(name: Arc<str>, channel: String) -> Self {
-        let extra_keys = |suffix| format!("{}:{suffix}", suffixable(&name));
+    fn new(name: Arc<str>, key: &str, channel: String) -> Self {
+        let extra_keys = |suffix| format!("{}:{suffix}", suffixable(key));
         Self {
-            key: Bytes::copy_from_slice(name.as_bytes()),
+            key: Bytes::copy_from_slice(key.as_bytes()),
             attempts: extra_keys("attempt"),
             ends: extra_keys("timeout").into(),
             channel: channel.into(),
@@ -32,15 +33,20 @@ impl SyncSpec {
         }
     }
 
-    pub(crate) fn semaphore(name: Arc<str>) -> Self {
-        let channel = prefixed("redisson_sc", &name);
-        Self::new(name, channel)
+    pub(crate) fn semaphore(name: Arc<str>, key: &str) -> Self {
+        Self::new(name, key, prefixed("redisson_sc", key))
     }
 
-    pub(crate) fn count_down_latch(name: Arc<str>) -> Self {
+    pub(crate) fn count_down_latch(name: Arc<str>, key: &str) -> Self {
         // Always in braces, whatever the name contains.
-        let channel = format!("redisson_countdownlatch__channel__{{{name}}}");
-        Self::new(name, channel)
+        let channel = format!("redisson_countdownlatch__channel__{{{key}}}");
+        Self::new(name, key, channel)
+    }
+
+    /// The key as text.
+    pub(crate) fn key(&self) -> &str {
+        // A copy of a string.
+        str::from_utf8(&self.key).unwrap_or_default()
     }
 
     /// The key that stores the result of an attempt.

@@ -366,7 +366,8 @@ async fn unlock_each_reports_each_release() {
     let url = server.url();
     plainly(move || {
         let client = LockClient::connect(&url).unwrap();
-        let guard = client.multi_lock(["a", "b"]).lock().unwrap();
+        let guard = client.multi_fenced_lock(["a", "b"]).lock().unwrap();
+        assert_eq!((guard.token_of("a"), guard.token_of("c")), (Some(1), None));
         let token = guard.cancellation_token();
         assert!(!token.is_cancelled());
         let each = guard.unlock_each();

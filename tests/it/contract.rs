@@ -59,7 +59,7 @@ macro_rules! contract {
                 a_waiter_gets_an_error_when_foreign_data_replaces_the_lock every_other_kind_is_excluded_or_refused
                 another_clients_data_of_this_kind_is_a_lock no_data_of_this_kind_is_refused;
             queries: a_free_lock a_held_lock a_foreign_lock_without_expiry queries_leave_nothing
-                a_lost_hold_counts_as_none names_show_with_their_prefix;
+                a_lost_hold_counts_as_none prefixes_show_in_keys_alone;
             told: every_question_about_a_hold_that_is_gone_ends_it another_owners_question_ends_it_too
                 a_check_of_a_hold_tells_whether_it_is_there a_question_ends_no_hold_that_is_there;
             guards: unlock_needs_a_hold_of_the_same_owner unlock_does_not_release_a_hold_with_a_guard another_task_may_unlock_a_guard

@@ -19,7 +19,7 @@ async fn a_client_lists_its_holds_with_their_validity() {
     let lock = client.reentrant_lock("a");
     let outer = lock.owned_by(&one).lock().await.unwrap();
     let inner = lock.owned_by(&one).lock().await.unwrap();
-    assert_eq!((outer.name(), outer.owner()), ("app:a", one));
+    assert_eq!((outer.name(), outer.owner()), ("a", one));
     let reads = client.read_write_lock("b");
     let first = reads.read().owned_by(&one).lock().await.unwrap();
     let second = reads.read().owned_by(&other).lock().await.unwrap();
@@ -34,7 +34,7 @@ async fn a_client_lists_its_holds_with_their_validity() {
         listed.sort_by_key(|(name, owner, _)| (name.clone(), *owner != one));
         listed
     };
-    let (a, b) = ("app:a".to_owned(), "app:b".to_owned());
+    let (a, b) = ("a".to_owned(), "b".to_owned());
     let all = [
         (a.clone(), one, 2),
         (b.clone(), one, 1),

@@ -28,6 +28,7 @@ mod in_doubt;
 mod multi_lock;
 mod names;
 mod one_text;
+mod prefixes;
 mod read_write_lock;
 mod red_lock;
 mod rights;

@@ -10,7 +10,7 @@ impl Bed {
     fn new() -> Self {
         Self {
             waiters: Waiters::new(Duration::from_secs(5)),
-            spec: Arc::new(SyncSpec::semaphore("pool".into())),
+            spec: Arc::new(SyncSpec::semaphore("pool".into(), "pool")),
             now: Instant::now(),
         }
     }

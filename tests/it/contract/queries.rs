@@ -137,19 +137,24 @@ pub async fn a_lost_hold_counts_as_none<S: Subject>() {
     assert!(bed.is_free().await);
 }
 
-pub async fn names_show_with_their_prefix<S: Subject>() {
+pub async fn prefixes_show_in_keys_alone<S: Subject>() {
     let mut config = Config::default();
     config.name_prefix = "app:".into();
     let bed = Bed::<S>::with(config).await;
     let prefixed = format!("app:{}", bed.name);
-    assert_eq!(bed.lock.name(), prefixed);
+    assert_eq!((bed.lock.name(), bed.lock.key()), (&*bed.name, &*prefixed));
     let guard = bed.lock.lock().await.unwrap();
+    assert_eq!((guard.name(), guard.key()), (&*bed.name, &*prefixed));
     assert_eq!(bed.ask::<u32>(&["EXISTS", &prefixed]).await, 1);
     assert!(
         bed.is_free().await,
         "no key exists under the name without its prefix"
     );
     assert_eq!(bed.ask::<String>(&["TYPE", &prefixed]).await, S::TYPE);
-    assert!(format!("{:?} {guard:?}", bed.lock).contains(&prefixed));
+    let shown = format!("{:?} {guard:?}", bed.lock);
+    assert!(
+        shown.contains(&bed.name) && !shown.contains(&prefixed),
+        "{shown}"
+    );
     assert_eq!(guard.unlock().await, Ok(Released::Fully));
 }

@@ -291,5 +291,6 @@ async fn invalid_ids_leases_and_keys_are_errors() {
     let config = Config::default().with_name_prefix("app:");
     let builder = LockClient::builder().url(server.url()).config(config);
     let client = builder.build().await.unwrap();
-    assert_eq!(client.permit_expirable_semaphore("a").name(), "app:a");
+    let pool = client.permit_expirable_semaphore("a");
+    assert_eq!((pool.name(), pool.key()), ("a", "app:a"));
 }
