@@ -21,8 +21,8 @@ pub struct HeldLock {
 }
 
 /// The holds that [`LockClient::shutdown`](crate::LockClient::shutdown) or
-/// [`shutdown_and_release`](crate::LockClient::shutdown_and_release) did not release. Holds whose validity had ended before the call
-/// are not listed.
+/// [`shutdown_and_release`](crate::LockClient::shutdown_and_release) did not release. A lock that
+/// [`run_at_least`](crate::Lock::run_at_least) keeps on purpose is not listed, nor is a hold whose validity had ended before the call.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct ShutdownReport {

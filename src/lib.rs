@@ -48,9 +48,9 @@ pub use error::{Cause, Error, LostReason, Unprotected};
 pub use guard::{DynGuard, Guard, MultiGuard};
 pub use held_lock::{HeldLock, ShutdownReport, Unreleased};
 pub use lock::{
-    All, AnyLock, DynLock, FairLock, FencedLock, GroupLock, Lock, Majority, MultiLock,
-    NonReentrantFairLock, NonReentrantLock, Quorum, ReadWriteLock, RedLock, ReentrantLock,
-    SimpleLock, SpinLock, kind,
+    All, AnyLock, AtLeast, DynLock, FairLock, FencedLock, GroupLock, JobOutcome, Lock, Majority,
+    MultiLock, NonReentrantFairLock, NonReentrantLock, Quorum, ReadWriteLock, RedLock,
+    ReentrantLock, SimpleLock, SpinLock, kind,
 };
 pub use owner::{Owner, OwnerId};
 pub use protocol::Protocol;

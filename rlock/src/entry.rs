@@ -66,7 +66,10 @@ impl Kind {
     }
 }
 
-/// An owner in the format of all clients: `<client id>:<number>`.
+/// The owner of a lock that this crate keeps because its job is done (docs/protocol.md, section 6).
+const KEPT: &str = "run_at_least:done";
+
+/// An owner in the format of all clients, `<client id>:<number>`, or [`KEPT`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Owner {
     pub text: String,
@@ -76,6 +79,12 @@ pub struct Owner {
 
 impl Owner {
     pub fn read(text: &str) -> Option<Self> {
+        if text == KEPT {
+            return Some(Self {
+                text: text.to_owned(),
+                is_rust: true,
+            });
+        }
         let (client, number) = text.split_once(':')?;
         let is_id = client.len() == 36
             && client.bytes().enumerate().all(|(at, byte)| match at {
@@ -461,6 +470,7 @@ mod tests {
         let read = |text: &str| Owner::read(text).map(|owner| owner.language());
         assert_eq!(read(&format!("{ID}:47")), Some("Java"));
         assert_eq!(read(&format!("{ID}:4611686018427387907")), Some("Rust"));
+        assert_eq!(read("run_at_least:done"), Some("Rust"));
         for odd in [
             "",
             "a:1",
@@ -468,6 +478,7 @@ mod tests {
             &format!("{ID}:"),
             &format!("{ID}:x"),
             &format!("{ID}:+1"),
+            "run_at_least:x",
         ] {
             assert_eq!(read(odd), None, "{odd}");
         }

@@ -139,15 +139,15 @@ impl<K: Kind> Guard<K> {
         wait_for(&runtime, release_after(guard, result))
     }
 
-    /// Keeps the hold under which `done` was computed until that time.
-    pub(super) fn keep_until<T: Send + 'static>(
+    /// Ends the hold under which `done` was computed: see [`crate::Guard::end_job`].
+    pub(super) fn end_job<T: Send + 'static>(
         mut self,
-        until: tokio::time::Instant,
+        kept: Option<tokio::time::Instant>,
         done: T,
     ) -> Result<T, Error> {
         let guard = self.take();
         let runtime = guard.runtime().clone();
-        wait_for(&runtime, guard.keep_until(until, done))
+        wait_for(&runtime, guard.end_job(kept, done))
     }
 
     fn guard(&self) -> &crate::Guard<K> {

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use super::{Guard, wait_for};
 use crate::{
-    AnyLock, BackOff, Durability, Error, Fair, Fenced, Holder, Kind, NonReentrant,
-    NonReentrantFair, Owner, Queued, Read, Reentrant, Released, Simple, Spin, Waiter, Write,
-    kind::Dyn,
+    AnyLock, AtLeast, BackOff, Durability, Error, Fair, Fenced, Holder, JobOutcome, Kind,
+    NonReentrant, NonReentrantFair, Owner, Queued, Read, Reentrant, Released, Simple, Spin, Waiter,
+    Write, kind::Dyn,
 };
 
 /// The plain reentrant lock.
@@ -135,7 +135,7 @@ impl<K: Kind> Lock<K> {
         guard.map(|guard| guard.run(body)).transpose()
     }
 
-    /// As [`try_run`](Self::try_run), but keeps the lock for at least `least` from the acquisition on: see
+    /// As [`try_run`](Self::try_run), but keeps the lock for at least `least` from its grant, marked as done: see
     /// [`crate::Lock::run_at_least`]. The hold has an owner of its own: within `body`, `lock.owned_by(&guard.owner())`
     /// acquires the same lock again.
     ///
@@ -144,16 +144,32 @@ impl<K: Kind> Lock<K> {
     /// As [`crate::Lock::run_at_least`].
     pub fn run_at_least<T: Send + 'static>(
         &self,
-        least: Duration,
+        least: impl Into<AtLeast<T>>,
         body: impl FnOnce(&Guard<K>) -> T,
-    ) -> Result<Option<T>, Error> {
-        let begun = self.wait(async |lock| lock.begin_at_least(least).await)?;
-        let Some((guard, until)) = begun else {
-            return Ok(None);
+    ) -> Result<JobOutcome<T>, Error> {
+        self.run_at_least_for(Duration::ZERO, least.into(), body)
+    }
+
+    /// As [`run_at_least`](Self::run_at_least), but waits for a job that is not done, for no longer than `wait`: see
+    /// [`crate::Lock::run_at_least_for`].
+    ///
+    /// # Errors
+    ///
+    /// As [`crate::Lock::run_at_least_for`].
+    pub fn run_at_least_for<T: Send + 'static>(
+        &self,
+        wait: Duration,
+        least: AtLeast<T>,
+        body: impl FnOnce(&Guard<K>) -> T,
+    ) -> Result<JobOutcome<T>, Error> {
+        let begun = self.wait(async |lock| lock.begin_job(wait, &least).await)?;
+        let (guard, granted) = match begun {
+            Ok((guard, granted)) => (Guard::new(guard), granted),
+            Err(outcome) => return Ok(outcome),
         };
-        let guard = Guard::new(guard);
         let done = body(&guard);
-        guard.keep_until(until, done).map(Some)
+        let until = least.until(granted, &done);
+        guard.end_job(until, done).map(JobOutcome::Ran)
     }
 
     /// Releases the latest hold of this thread that has no guard: see [`crate::Lock::unlock`].

@@ -618,9 +618,12 @@ impl LockClient {
     /// As [`shutdown`](Self::shutdown), and releases the remaining holds. For the last step of a program that has stopped all work.
     ///
     /// The holders lose their holds first ([`LostReason::Closed`](crate::LostReason::Closed)), and other owners enter at once.
-    /// Permits of semaphores stay acquired. Locks of finished [`run_at_least`](crate::Lock::run_at_least) jobs stay held for their
-    /// time, and the report omits them. A program whose tasks may still work under a lock should call
-    /// [`shutdown`](Self::shutdown). Waits for up to another 5 s; for the locks of a [`RedLock`] half a second, and not without a connection.
+    /// [`Lock::run`](crate::Lock::run) and its like then drop their body at its present await point and return [`Error::Lost`]: the
+    /// lock may be free before a body on another thread reaches that point. Permits of semaphores stay acquired. Locks of finished
+    /// [`run_at_least`](crate::Lock::run_at_least) jobs stay held for their time, and the report omits them, as that of
+    /// [`shutdown`](Self::shutdown) does. A program whose tasks may still work under a lock should call
+    /// [`shutdown`](Self::shutdown). Waits for up to another 5 s; for the locks of a [`RedLock`] half a second, and not without a
+    /// connection.
     ///
     /// # Cancel safety
     ///

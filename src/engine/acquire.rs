@@ -120,7 +120,14 @@ impl Acquisition<'_> {
                             local_entry.record_failure(error);
                         }
                     });
-                    self.after_attempt(outcome?)?
+                    let outcome = outcome?;
+                    if self.asks_for_job(&outcome)
+                        // Boxed, because it is rare and large.
+                        && Box::pin(self.engine.is_job_done(&self.request.spec)).await
+                    {
+                        return Ok(None);
+                    }
+                    self.after_attempt(outcome)?
                 }
             };
             if let Flow::Break(done) = flow {
@@ -240,6 +247,12 @@ impl Acquisition<'_> {
                 engine.try_until(request, local, until, next, None).await
             }
         }
+    }
+
+    /// Whether a refusal may end the wait, because the job of the lock is done.
+    fn asks_for_job(&self, outcome: &AttemptOutcome) -> bool {
+        let is_busy = matches!(outcome, AttemptOutcome::Busy { .. });
+        is_busy && self.request.ends_when_done && self.deadline.waits()
     }
 
     /// Decides what comes after an attempt.

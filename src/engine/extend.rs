@@ -10,7 +10,6 @@ use super::{
     hold_guard::HoldGuard,
     hold_set::HoldId,
     refusal_error,
-    request::Then,
     retry::{Retry, TRANSIENT_PAUSE},
     runtime,
     tenure::Tenure,
@@ -24,7 +23,7 @@ use crate::{
 
 impl HoldGuard {
     /// Extends the hold to `lease` from now on, unless it lasts longer anyway.
-    pub(crate) async fn extend(&self, lease: Lease, then: Then) -> Result<(), Error> {
+    pub(crate) async fn extend(&self, lease: Lease) -> Result<(), Error> {
         runtime::check()?;
         let (engine, tenure) = (self.engine(), self.tenure());
         let spec = &tenure.spec;
@@ -32,7 +31,7 @@ impl HoldGuard {
         let until = Instant::now() + engine.config.command_wait;
         let extending = engine
             .clone()
-            .extend(tenure.clone(), self.id(), lease, then, until);
+            .extend(tenure.clone(), self.id(), lease, until);
         engine.finish_within(spec, durability, extending).await
     }
 
@@ -52,20 +51,15 @@ impl Engine {
         tenure: Arc<Tenure>,
         id: HoldId,
         lease: Lease,
-        then: Then,
         until: Instant,
     ) -> Result<(), Error> {
         match tenure.is_lent() {
             true => {
                 let engine = self.clone();
-                let extending =
-                    Box::pin(engine.extend_with_op_lock(tenure, id, lease, then, until));
+                let extending = Box::pin(engine.extend_with_op_lock(tenure, id, lease, until));
                 self.run_as_task(extending).await
             }
-            false => {
-                self.extend_with_op_lock(tenure, id, lease, then, until)
-                    .await
-            }
+            false => self.extend_with_op_lock(tenure, id, lease, until).await,
         }
     }
 
@@ -74,7 +68,6 @@ impl Engine {
         tenure: Arc<Tenure>,
         id: HoldId,
         lease: Lease,
-        then: Then,
         until: Instant,
     ) -> Result<(), Error> {
         let _op_lock = tenure.entry().take_op_lock().await;
@@ -93,7 +86,7 @@ impl Engine {
             return Err(replication_error(spec, short));
         }
         self.lose_if_absent(&tenure, presence(answered.reply))?;
-        if let Err(reason) = tenure.record_extension(id, sent, &lease, then) {
+        if let Err(reason) = tenure.record_extension(id, sent, &lease) {
             return Err(tenure.lost_error(reason));
         }
         self.watch(&tenure);

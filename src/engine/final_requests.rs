@@ -192,9 +192,7 @@ fn final_release(tenure: &Arc<Tenure>) -> Option<Request> {
         tenure.live_count(),
         reason.is_none_or(|reason| reason == LostReason::Closed),
     );
-    let (spec, entry) = (&tenure.spec, tenure.entry());
-    (is_ours && live < tenure.most_on_server())
-        .then(|| spec.protocol.release(spec, &entry.field, None, live))
+    (is_ours && live < tenure.most_on_server()).then(|| tenure.release_request(live))
 }
 
 #[cfg(test)]

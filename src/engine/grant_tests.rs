@@ -159,6 +159,7 @@ fn ask(owner: Owner) -> AcquireRequest {
         watched: true,
         back_off: None,
         durability: Durability::default(),
+        ends_when_done: false,
         refused: None,
     };
     let (spec, options) = (spec(), Arc::new(options));

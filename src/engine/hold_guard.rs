@@ -114,6 +114,7 @@ impl HoldGuard {
             watched,
             back_off: None,
             durability: tenure.strictest_durability(engine.batcher.replicas(&tenure.spec)),
+            ends_when_done: false,
             refused: None,
         }
     }

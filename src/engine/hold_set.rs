@@ -13,7 +13,7 @@ use smallvec::SmallVec;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::{loss::HoldSignals, request::Then};
+use super::loss::HoldSignals;
 use crate::{error::LostReason, owner::Owner, wire::Lease};
 
 /// Age of the server's last answer from which on a reader that leaves has the client verify the
@@ -483,7 +483,6 @@ impl HoldSet {
         id: HoldId,
         sent: Instant,
         lease: &Lease,
-        then: Then,
         now: Instant,
     ) -> Result<(), LostReason> {
         if let Some(reason) = self.lost_reason(now) {
@@ -492,8 +491,7 @@ impl HoldSet {
         let until = validity(sent, lease);
         self.valid_until = self.valid_until.max(until);
         if let Some(hold) = self.holds.iter_mut().find(|hold| hold.id == id) {
-            hold.watched &= then == Then::Renewed;
-            if !hold.watched && (then == Then::Fixed || lease.duration > hold.lease.duration) {
+            if !hold.watched && lease.duration > hold.lease.duration {
                 hold.lease = lease.clone();
             }
             hold.until = hold.until.max(until);

@@ -173,19 +173,17 @@ enum Step {
     Extend {
         index: prop::sample::Index,
         lease: u64,
-        then: Then,
     },
     Pass(u64),
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
-    let then = prop_oneof![Just(Then::Renewed), Just(Then::Fixed)];
-    let extension = (any::<prop::sample::Index>(), 10..100_000u64, then);
+    let extension = (any::<prop::sample::Index>(), 10..100_000u64);
     let step = prop_oneof![
         3 => (10..100_000u64, any::<bool>()).prop_map(|(lease, watched)| Step::Grant { lease, watched }),
         2 => any::<prop::sample::Index>().prop_map(Step::Release),
         2 => Just(Step::Renew),
-        1 => extension.prop_map(|(index, lease, then)| Step::Extend { index, lease, then }),
+        1 => extension.prop_map(|(index, lease)| Step::Extend { index, lease }),
         4 => (0..20_000u64).prop_map(Step::Pass),
     ];
     prop::collection::vec(step, 0..60)
@@ -223,9 +221,9 @@ proptest! {
                     prop_assert!(hold_set.valid_until >= before, "a renewal never shortens");
                     server_until = server_until.max(now + renewal.duration.as_millis() as u64);
                 },
-                Step::Extend { index, lease: millis, then } if !ids.is_empty() => {
+                Step::Extend { index, lease: millis } if !ids.is_empty() => {
                     let id = ids[index.index(ids.len())];
-                    hold_set.extend(id, clock.at(now), &lease(millis), then, clock.at(now)).unwrap();
+                    hold_set.extend(id, clock.at(now), &lease(millis), clock.at(now)).unwrap();
                     server_until = server_until.max(now + millis);
                 }
                 Step::Pass(millis) => now += millis,
@@ -275,7 +273,7 @@ fn only_hold_of_the_watchdogs_lease_is_passed_on_while_more_than_half_is_left() 
     );
     let (mut hold_set, id) = granted(true);
     let (now, long) = (clock.at(1), lease(600_000));
-    hold_set.extend(id, now, &long, Then::Renewed, now).unwrap();
+    hold_set.extend(id, now, &long, now).unwrap();
     assert!(
         hold_set.hand_off(id, two(), clock.at(2)).is_none(),
         "the next one asked for no such lease"

@@ -307,7 +307,7 @@ impl Engine {
         let Some(local) = tenure
             .local
             .as_ref()
-            .filter(|_| tenure.spec.protocol.hands_off_locally())
+            .filter(|_| tenure.spec.protocol.hands_off_locally() && tenure.kept_until().is_none())
         else {
             return false;
         };

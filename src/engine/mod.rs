@@ -93,7 +93,7 @@ pub(crate) use members::{
     HeldMember, Quota, gather, join_group, release_all, results_of, send_permits, summed_up,
     valid_until,
 };
-pub(crate) use request::{AcquireOptions, AcquireRequest, Deadline, Subject, Then};
+pub(crate) use request::{AcquireOptions, AcquireRequest, Deadline, Subject};
 #[cfg(feature = "blocking")]
 pub(crate) use runtime::PollsHere;
 pub(crate) use synchronizers::{ExpirablePermitGuard, PermitGuard};
@@ -258,6 +258,7 @@ impl EngineHandle {
             watched: true,
             back_off: None,
             durability: config.durability,
+            ends_when_done: false,
             refused: None,
         };
         let engine = Arc::new(Engine {

@@ -11,7 +11,7 @@ use crate::{
     error::{Error, LostReason},
     owner::{Owner, OwnerId},
     wire::{
-        HoldMode, Inspection, LockSpec, Presence, Refusal,
+        HoldMode, Inspection, KEPT, LockSpec, Presence, Refusal,
         holders::{self, Holder, Waiter},
         presence,
     },
@@ -78,6 +78,20 @@ impl Engine {
             inspection.holds = tenure.count_of(owner);
         }
         Ok(inspection)
+    }
+
+    /// Returns the state of the lock on the server. Its `holds` are those of a job that is done.
+    pub(crate) async fn inspect_job(&self, spec: &LockSpec) -> Result<Inspection, Error> {
+        let request = spec.protocol.inspect(spec, &KEPT);
+        let reply = self.call(spec, request, true).await?;
+        let seen = spec.protocol.inspection(reply);
+        seen.map_err(|refusal| refusal_error(&spec.name, refusal))
+    }
+
+    /// Whether the lock is kept because its job is done. An error leaves that open.
+    pub(super) async fn is_job_done(&self, spec: &LockSpec) -> bool {
+        let seen = self.inspect_job(spec).await;
+        seen.is_ok_and(|seen| seen.holds > 0)
     }
 
     /// Returns the holders of the lock, from the server.

@@ -24,13 +24,13 @@ use crate::{
         hold_set::HoldId,
         owners::OwnerEntryRef,
         retry::Retry,
-        tenure::Tenure,
+        tenure::{Tenure, keep_request},
         wakeup::FreeingRelease,
     },
     error::{Error, LostReason},
     owner::{Owner, OwnerId},
     redis::SendPermit,
-    wire::{Lease, LockSpec, Presence, Refusal, Released, Reply, Request, presence},
+    wire::{Lease, LockSpec, Presence, Refusal, Released, Reply, presence},
 };
 
 /// The longest time in which a shutdown waits for the release of a lock that a majority can do without.
@@ -76,6 +76,8 @@ struct Release<'a> {
     tenure: Option<&'a Arc<Tenure>>,
     /// Whether the tenure ends, and other tasks wait for the lock.
     is_awaited: bool,
+    /// The time until which the lock is kept after the last hold.
+    kept_until: Option<Instant>,
 }
 
 impl<'a> Release<'a> {
@@ -92,6 +94,7 @@ impl<'a> Release<'a> {
             permit: None,
             tenure: None,
             is_awaited: false,
+            kept_until: None,
         }
     }
 
@@ -308,7 +311,9 @@ impl Engine {
         }
         release.permit = permit;
         release.tenure = Some(tenure);
-        release.is_awaited = release.holds == 0 && self.is_awaited(tenure);
+        release.kept_until = tenure.kept_until();
+        release.is_awaited =
+            release.holds == 0 && release.kept_until.is_none() && self.is_awaited(tenure);
         let over = || unexpected_loss(tenure, until).is_some();
         let sending = self.send_release(release, over);
         match sending.await {
@@ -335,8 +340,7 @@ impl Engine {
                     // The runtime may be ending, and the connection may have ended before this
                     // task. The final requests are the releases of the tenures, and then the
                     // requests that are added here.
-                    self.final_requests
-                        .add(release_to(&tenure.spec, tenure.entry(), left.0));
+                    self.final_requests.add(tenure.release_request(left.0));
                 }
                 // The server still counts the hold, as far as this client knows.
                 let most_on_server = tenure.most_on_server();
@@ -509,8 +513,12 @@ impl Engine {
 
     async fn send_once(&self, release: &mut Release<'_>) -> Result<Reply, CallError> {
         let (spec, holds) = (release.spec, release.holds);
-        let owner = &release.entry.field;
-        let request = (spec.protocol).release(spec, owner, release.lease.as_ref(), holds);
+        let request = (release.kept_until.filter(|_| holds == 0))
+            .and_then(|until| keep_request(spec, &release.entry.field, until))
+            .unwrap_or_else(|| {
+                let owner = &release.entry.field;
+                (spec.protocol).release(spec, owner, release.lease.as_ref(), holds)
+            });
         let sending = self
             .batcher
             .run_by_permit(release.permit.take(), request, Durability::Local);
@@ -527,15 +535,15 @@ impl Engine {
         let is_asked_for = self.releases_held.load(Ordering::Acquire);
         let releases = tenures.into_iter().map(|tenure| async move {
             let wait = self.wait_for_last_release(&tenure);
-            let release = Release::new(&tenure.spec, tenure.entry(), (0, None));
+            let mut release = Release::new(&tenure.spec, tenure.entry(), (0, None));
+            release.kept_until = tenure.kept_until();
             let release = self.send_release(release, || false);
             let is_released = is_asked_for
-                && !tenure.is_left_to_lease()
                 && tokio::time::timeout(wait, release)
                     .await
                     .is_ok_and(|released| released.is_ok());
             if !is_released {
-                self.record_left(&tenure);
+                self.record_unreleased(&tenure, tenure.owners());
             }
             is_asked_for && !is_released && wait < SHUTDOWN_WAIT
         });
@@ -628,14 +636,9 @@ struct Unanswered<'a>(Option<(&'a Arc<Engine>, &'a Arc<Tenure>)>);
 impl Drop for Unanswered<'_> {
     fn drop(&mut self) {
         if let Some((engine, tenure)) = self.0.filter(|(_, tenure)| !tenure.is_current()) {
-            engine.add_final_request(release_to(&tenure.spec, tenure.entry(), 0));
+            engine.add_final_request(tenure.release_request(0));
         }
     }
-}
-
-/// A release that leaves `holds`.
-fn release_to(spec: &LockSpec, entry: &OwnerEntryRef, holds: u32) -> Request {
-    spec.protocol.release(spec, &entry.field, None, holds)
 }
 
 /// The server's answer to a release. A key of another kind has no hold.

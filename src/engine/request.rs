@@ -29,6 +29,8 @@ pub(crate) struct AcquireOptions {
     /// The pauses between polls, for a lock that is polled.
     pub(crate) back_off: Option<BackOff>,
     pub(crate) durability: Durability,
+    /// Whether a wait ends, without the lock, once the lock is kept because its job is done.
+    pub(crate) ends_when_done: bool,
     /// The error of every acquisition with these options, if one of them is invalid.
     pub(crate) refused: Option<Box<Error>>,
 }
@@ -39,15 +41,6 @@ pub(crate) struct AcquireRequest {
     pub(crate) spec: Arc<LockSpec>,
     options: Arc<AcquireOptions>,
     pub(crate) owner: Owner,
-}
-
-/// What an extension does to the renewals of its hold.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Then {
-    /// The renewals continue, if there are any.
-    Renewed,
-    /// The renewals stop: the hold lasts for the lease.
-    Fixed,
 }
 
 impl AcquireOptions {

@@ -11,6 +11,7 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
+use bytes::Bytes;
 use smallvec::SmallVec;
 use tokio::{
     sync::{Notify, futures::OwnedNotified},
@@ -24,7 +25,7 @@ use super::{
     loss::{GroupHold, HoldSignals},
     owners::{LocalRef, OwnerEntry, OwnerEntryRef, Reading},
     readers::ReadersRef,
-    request::{AcquireRequest, Then},
+    request::AcquireRequest,
     telemetry::{End, TenureTelemetry},
 };
 use crate::{
@@ -32,7 +33,7 @@ use crate::{
     error::{Error, LostReason},
     owner::{Owner, OwnerId},
     sync::{Mutex, MutexGuard, lock},
-    wire::{Lease, LockSpec},
+    wire::{Lease, LockSpec, Request},
 };
 
 /// The signals for holders that watch for a loss.
@@ -69,8 +70,8 @@ pub(crate) struct Tenure {
     /// A deadlock is suspected, because another owner of this client has waited for long. Set once,
     /// so that the suspicion is logged once.
     is_suspected: AtomicBool,
-    /// A shutdown leaves this tenure to its lease, even if it releases all other holds.
-    is_left_to_lease: AtomicBool,
+    /// The time until which the release of the last hold keeps the lock, because its job is done.
+    kept_until: OnceLock<Instant>,
     /// Unique among the tenures of this client.
     pub(super) number: u64,
     /// The number of the tenure that the server granted. Hand-offs copy it from tenure to tenure.
@@ -115,7 +116,7 @@ impl Tenure {
             acknowledged: None,
             fence: OnceLock::new(),
             is_suspected: AtomicBool::new(false),
-            is_left_to_lease: AtomicBool::new(false),
+            kept_until: OnceLock::new(),
             number,
             grant_number: number,
             was_postponed: AtomicBool::new(false),
@@ -442,10 +443,8 @@ impl Tenure {
         id: HoldId,
         sent: Instant,
         lease: &Lease,
-        then: Then,
     ) -> Result<(), LostReason> {
-        self.hold_set()
-            .extend(id, sent, lease, then, Instant::now())
+        self.hold_set().extend(id, sent, lease, Instant::now())
     }
 
     pub(super) fn leak(&self, id: HoldId) {
@@ -589,13 +588,21 @@ impl Tenure {
         !self.is_suspected.swap(true, Ordering::Relaxed)
     }
 
-    /// Leaves the tenure to its lease: a shutdown does not release it.
-    pub(crate) fn leave_to_lease(&self) {
-        self.is_left_to_lease.store(true, Ordering::Relaxed);
+    /// Has the release of the last hold keep the lock until that time.
+    pub(crate) fn keep_until(&self, until: Instant) {
+        let _ = self.kept_until.set(until);
     }
 
-    pub(super) fn is_left_to_lease(&self) -> bool {
-        self.is_left_to_lease.load(Ordering::Relaxed)
+    /// The request that leaves `holds`, without a change of their lease. After the last hold it keeps the lock, if that is due.
+    pub(super) fn release_request(&self, holds: u32) -> Request {
+        let (spec, field) = (&self.spec, &self.entry.field);
+        let until = self.kept_until().filter(|_| holds == 0);
+        let kept = until.and_then(|until| keep_request(spec, field, until));
+        kept.unwrap_or_else(|| spec.protocol.release(spec, field, None, holds))
+    }
+
+    pub(super) fn kept_until(&self) -> Option<Instant> {
+        self.kept_until.get().copied()
     }
 
     /// Whether any hold is renewed.
@@ -701,4 +708,13 @@ impl Tenure {
         // Dropped after the mutex is released: this may be the last use of the entry.
         drop(old);
     }
+}
+
+/// The request that ends the last hold under `field` and keeps the lock. `None` if that time is over.
+pub(super) fn keep_request(spec: &LockSpec, field: &Bytes, until: Instant) -> Option<Request> {
+    let rest = until.checked_duration_since(Instant::now())?;
+    let lease = Lease::new(rest.max(Lease::MIN)).ok()?;
+    (!rest.is_zero())
+        .then(|| spec.protocol.keep(spec, field, &lease))
+        .flatten()
 }

@@ -56,16 +56,6 @@ impl UnreleasedHolds {
 }
 
 impl Engine {
-    /// Records all holds of `tenure`. Omits those of `run_at_least` if the shutdown releases all
-    /// other holds.
-    pub(super) fn record_left(&self, tenure: &Tenure) {
-        let is_meant_to_stay =
-            self.releases_held.load(Ordering::Acquire) && tenure.is_left_to_lease();
-        if !is_meant_to_stay {
-            self.record_unreleased(tenure, tenure.owners());
-        }
-    }
-
     /// Records holds of each owner of `tenure` that stay on the server until its lease ends.
     pub(super) fn record_unreleased(
         &self,

@@ -85,7 +85,7 @@ impl Engine {
             self.wake_after_loss(&tenure.spec);
             if reason == LostReason::Expired {
                 if self.is_closed() {
-                    self.record_left(tenure);
+                    self.record_unreleased(tenure, tenure.owners());
                 }
                 if tenure.server_may_keep_it() {
                     self.give_back_later(tenure.clone());

@@ -12,7 +12,7 @@ pub(crate) use body::{Protects, release_after, run_and_release, run_if_held, run
 pub use multi_guard::MultiGuard;
 
 use crate::{
-    engine::{EngineHandle, HoldGuard, OnFailure, Then, loss_of},
+    engine::{EngineHandle, HoldGuard, OnFailure, loss_of},
     error::{Error, LostReason},
     owner::Owner,
     wire::{Dyn, Kind, Lease, Released, fenced::Fenced},
@@ -308,7 +308,7 @@ impl<K: Kind> Guard<K> {
     /// ```
     pub async fn extend(&self, lease: Duration) -> Result<(), Error> {
         let lease = Lease::new(lease).map_err(Error::config)?;
-        self.hold.extend(lease, Then::Renewed).await
+        self.hold.extend(lease).await
     }
 
     /// Consumes the guard and keeps the hold. Renewal continues until the client closes.

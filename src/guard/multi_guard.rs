@@ -13,8 +13,8 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use super::Protects;
 use crate::{
     engine::{
-        HeldMember, OnFailure, Quota, Tenure, Then, cancel_at_the_loss_of_group, gather,
-        join_group, loss_of_group, lost_reason, release_all, summed_up, valid_until,
+        HeldMember, OnFailure, Quota, Tenure, cancel_at_the_loss_of_group, gather, join_group,
+        loss_of_group, lost_reason, release_all, summed_up, valid_until,
     },
     error::{Error, LostReason},
     wire::{Lease, Released},
@@ -205,7 +205,7 @@ impl MultiGuard {
     pub async fn extend(&self, lease: Duration) -> Result<(), Error> {
         let lease = Lease::new(lease).map_err(Error::config)?;
         let each = self.parts.iter().enumerate().map(|(index, part)| {
-            let extending = part.hold.extend(lease.clone(), Then::Renewed);
+            let extending = part.hold.extend(lease.clone());
             async move { (index, extending.await) }
         });
         let (mut extended, mut failure) = (0, None);

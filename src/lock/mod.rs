@@ -2,6 +2,7 @@
 
 mod any_lock;
 mod inspect;
+mod job;
 pub mod kind;
 mod multi_lock;
 mod quorum;
@@ -11,6 +12,7 @@ mod run;
 use std::{fmt, marker::PhantomData, sync::Arc, time::Duration};
 
 pub use any_lock::AnyLock;
+pub use job::{AtLeast, JobOutcome};
 pub use multi_lock::{GroupLock, MultiLock, RedLock};
 pub use quorum::{All, Majority, Quorum};
 pub use read_write_lock::ReadWriteLock;

@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::{
     AcquireArgs, Kind, KindName, Lease, LockProtocol, LockSpec, Queued, Request, decimal, holders,
-    lease_text, millis,
+    keep_parts, lease_text, millis,
     reentrant::{CHANNEL, ReentrantProtocol},
     script::{Script, script},
     sealed::Known,
@@ -29,6 +29,7 @@ impl Queued for Fair {}
 
 static ACQUIRE: Script = script!(keys = 3, "expiry", "clock", "owners", "fair_acquire");
 static RELEASE: Script = script!(keys = 3, "shorten", "owners", "fair_release");
+static KEEP: Script = script!(keys = 2, "fair_keep");
 static ABANDON: Script = script!(keys = 2, "fair_abandon");
 static FORCE_RELEASE: Script = script!(keys = 2, "fair_force_release");
 
@@ -146,6 +147,15 @@ impl LockProtocol for FairProtocol {
                 spec.channel.clone(),
             ],
         }
+    }
+
+    fn keep(&self, spec: &LockSpec, owner: &Bytes, lease: &Lease) -> Option<Request> {
+        let mut parts = keep_parts(spec, owner, lease);
+        parts.insert(1, ExtraKeys::of(spec).queue.clone());
+        Some(Request {
+            script: &KEEP,
+            parts,
+        })
     }
 
     fn renew(&self, spec: &LockSpec, owner: &Bytes, lease: Option<&Lease>) -> Request {

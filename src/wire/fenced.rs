@@ -79,6 +79,10 @@ impl LockProtocol for FencedProtocol {
         PLAIN.release(spec, owner, lease, holds)
     }
 
+    fn keep(&self, spec: &LockSpec, owner: &Bytes, lease: &Lease) -> Option<Request> {
+        PLAIN.keep(spec, owner, lease)
+    }
+
     fn renew(&self, spec: &LockSpec, owner: &Bytes, lease: Option<&Lease>) -> Request {
         PLAIN.renew(spec, owner, lease)
     }

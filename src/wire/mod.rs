@@ -12,6 +12,7 @@
 //! | the end of each waiter's place (zset of owners) | `redisson_lock_timeout:{name}` |
 //! | the counter of a fenced lock | `redisson_lock_token:{name}` |
 //! | the lease of a reader's hold number i | `{name}:owner:rwlock_timeout:i` |
+//! | the mark of a job that is done | the owner `run_at_least:done` of the lock |
 //! | a writer's intent, and the rest after it | `{name}:write_intent`, `{name}:write_intent:rest` |
 //! | a semaphore's permits, or a latch's count (a number) | the name |
 //! | the channel of a semaphore | `redisson_sc:{name}` |
@@ -130,6 +131,10 @@ pub trait LockProtocol: std::fmt::Debug + Send + Sync {
     /// Releases the owner's holds down to `holds`, which get `lease`; `None` leaves the expiry as it is.
     fn release(&self, spec: &LockSpec, owner: &Bytes, lease: Option<&Lease>, holds: u32)
     -> Request;
+    /// Ends the owner's last hold, and keeps the lock for `lease` under [`KEPT`]. `None` for a kind that owners share.
+    fn keep(&self, _spec: &LockSpec, _owner: &Bytes, _lease: &Lease) -> Option<Request> {
+        None
+    }
     /// Whether tasks of one client may hand off the lock in memory: reentrant, non-reentrant, spin and simple locks. A kind with a
     /// fencing token or a queue of its own may not.
     fn hands_off_locally(&self) -> bool {
@@ -162,6 +167,20 @@ pub trait LockProtocol: std::fmt::Debug + Send + Sync {
             }),
         }
     }
+}
+
+/// The owner that a lock has after a job is done, until the lock's expiry. No client has it.
+pub(crate) static KEPT: Bytes = Bytes::from_static(b"run_at_least:done");
+
+/// The keys and arguments of the scripts that keep a lock, without further keys.
+fn keep_parts(spec: &LockSpec, owner: &Bytes, lease: &Lease) -> Vec<Bytes> {
+    vec![
+        spec.key.clone(),
+        owner.clone(),
+        KEPT.clone(),
+        lease.text.clone(),
+        spec.channel.clone(),
+    ]
 }
 
 /// The name of a kind in gauges and spans.

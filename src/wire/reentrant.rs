@@ -5,7 +5,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::{
-    AcquireArgs, Kind, KindName, Lease, LockProtocol, LockSpec, Request, decimal, lease_text,
+    AcquireArgs, Kind, KindName, Lease, LockProtocol, LockSpec, Request, decimal, keep_parts,
+    lease_text,
     script::{Script, script},
     sealed::Known,
 };
@@ -29,9 +30,11 @@ pub(super) const CHANNEL: &str = "redisson_lock__channel";
 
 static ACQUIRE: Script = script!(keys = 1, "expiry", "reentrant_acquire");
 static RELEASE: Script = script!(keys = 1, "shorten", "reentrant_release");
+static KEEP: Script = script!(keys = 1, "reentrant_keep");
 static RENEW: Script = script!(keys = 1, "expiry", "reentrant_renew");
 static FORCE_RELEASE: Script = script!(keys = 1, "reentrant_force_release");
 static SPIN_RELEASE: Script = script!(keys = 1, "unannounced", "shorten", "reentrant_release");
+static SPIN_KEEP: Script = script!(keys = 1, "unannounced", "reentrant_keep");
 static SPIN_FORCE_RELEASE: Script = script!(keys = 1, "unannounced", "reentrant_force_release");
 static INSPECT: Script = script!(keys = 1, "reentrant_inspect");
 
@@ -98,6 +101,13 @@ impl LockProtocol for ReentrantProtocol {
                 spec.channel.clone(),
             ],
         }
+    }
+
+    fn keep(&self, spec: &LockSpec, owner: &Bytes, lease: &Lease) -> Option<Request> {
+        Some(Request {
+            script: self.unless_spin(&KEEP, &SPIN_KEEP),
+            parts: keep_parts(spec, owner, lease),
+        })
     }
 
     fn needs_messages(&self) -> bool {

@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::{
     AcquireArgs, HoldMode, Kind, KindName, Lease, LockProtocol, LockSpec, Request, holders,
-    lease_text,
+    keep_parts, lease_text,
     script::{Script, script},
     sealed::Known,
 };
@@ -24,6 +24,7 @@ impl Known for Simple {
 
 static ACQUIRE: Script = script!(keys = 1, "expiry", "simple_acquire");
 static RELEASE: Script = script!(keys = 1, "simple_release");
+static KEEP: Script = script!(keys = 1, "simple_keep");
 static RENEW: Script = script!(keys = 1, "expiry", "simple_renew");
 static FORCE_RELEASE: Script = script!(keys = 1, "simple_force_release");
 static INSPECT: Script = script!(keys = 1, "simple_inspect");
@@ -74,6 +75,13 @@ impl LockProtocol for SimpleProtocol {
             script: &RELEASE,
             parts: vec![spec.key.clone(), owner.clone(), spec.channel.clone()],
         }
+    }
+
+    fn keep(&self, spec: &LockSpec, owner: &Bytes, lease: &Lease) -> Option<Request> {
+        Some(Request {
+            script: &KEEP,
+            parts: keep_parts(spec, owner, lease),
+        })
     }
 
     fn hands_off_locally(&self) -> bool {

@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::{
     AcquireArgs, HoldMode, Intend, Kind, KindName, Lease, LockProtocol, LockSpec, Request, decimal,
-    holders, lease_text, millis,
+    holders, keep_parts, lease_text, millis,
     read::{intent, marker_base, read_write_spec, rest},
     script::{Script, script},
     sealed::Known,
@@ -25,6 +25,7 @@ impl Known for Write {
 
 static ACQUIRE: Script = script!(keys = 2, "expiry", "write_acquire");
 static RELEASE: Script = script!(keys = 1, "read_write", "shorten", "write_release");
+static KEEP: Script = script!(keys = 1, "write_keep");
 static INTEND: Script = script!(keys = 3, "write_intend");
 static RENEW: Script = script!(keys = 1, "expiry", "write_renew");
 static FORCE_RELEASE: Script = script!(keys = 1, "write_force_release");
@@ -95,6 +96,13 @@ impl LockProtocol for WriteProtocol {
                 marker_base(spec).clone(),
             ],
         }
+    }
+
+    fn keep(&self, spec: &LockSpec, owner: &Bytes, lease: &Lease) -> Option<Request> {
+        Some(Request {
+            script: &KEEP,
+            parts: keep_parts(spec, owner, lease),
+        })
     }
 
     fn renew(&self, spec: &LockSpec, owner: &Bytes, lease: Option<&Lease>) -> Request {

@@ -11,6 +11,7 @@ mod from_redisson;
 mod ground;
 mod holding;
 mod incident;
+mod jobs;
 mod kinds;
 mod multi;
 mod outliving;
@@ -92,6 +93,7 @@ macro_rules! all_kinds {
     ($version:ident) => {
         suite! { $version:
             holding::a_rust_holder_learns_that_java_forced_it_out
+            jobs::a_lock_that_a_job_keeps_is_held_for_java_until_its_expiry
             outliving::a_waiter_acquires_the_lock_after_an_expired_lease
             outliving::the_watchdog_outlives_the_lease
             outliving::a_dead_java_holder_is_followed_after_the_lease

@@ -10,7 +10,7 @@ use std::{
 };
 
 use redisson_lock::{
-    AnyLock, Config, Error, LostReason, Owner, Reentrant, Released,
+    AnyLock, AtLeast, Config, Error, JobOutcome, LostReason, Owner, Reentrant, Released,
     blocking::{Guard, LockClient, MultiGuard, MultiLock, RedLock},
 };
 use testbed::{Proxy, Server, eventually};
@@ -298,8 +298,14 @@ async fn a_job_keeps_its_lock_for_the_least_time() {
         let (lock, rival) = (client.reentrant_lock("a"), other.reentrant_lock("a"));
         let (least, began) = (Duration::from_secs(1), Instant::now());
         let nested = |guard: &Guard<Reentrant>| lock.owned_by(&guard.owner()).try_run(|_| 7);
-        assert_eq!(lock.run_at_least(least, nested), Ok(Some(Ok(Some(7)))));
-        assert_eq!(rival.run_at_least(least, |_| 8), Ok(None));
+        let ran = lock.run_at_least(least, nested);
+        assert_eq!(ran, Ok(JobOutcome::Ran(Ok(Some(7)))));
+        let done = rival.run_at_least(least, |_| 8);
+        assert!(matches!(done, Ok(JobOutcome::Done { .. })), "{done:?}");
+        let waits = AtLeast::if_ok(least);
+        let done = rival.run_at_least_for(SOON, waits, |_| Err::<u8, _>(8));
+        assert!(matches!(done, Ok(JobOutcome::Done { .. })), "{done:?}");
+        assert!(began.elapsed() < least, "the job was done at once");
         let wait = Duration::from_millis(1);
         let busy = lock.owned_by(&Owner::new()).try_run_for(wait, |_| 8);
         assert_eq!(busy_at_worst(busy), None);
@@ -309,6 +315,9 @@ async fn a_job_keeps_its_lock_for_the_least_time() {
         let waited = began.elapsed();
         assert!(waited >= least, "{waited:?}");
         guard.unlock().unwrap();
+        let failed = lock.run_at_least(AtLeast::if_ok(least), |_| Err::<u8, _>(8));
+        assert_eq!(failed, Ok(JobOutcome::Ran(Err(8))));
+        assert_eq!(rival.is_locked(), Ok(false));
         let short = lock.run_at_least(Duration::ZERO, |_| ());
         assert!(matches!(short, Err(Error::Config { .. })), "{short:?}");
     })

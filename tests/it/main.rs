@@ -25,6 +25,7 @@ mod histories;
 mod holding;
 mod hostile;
 mod in_doubt;
+mod jobs;
 mod multi_lock;
 mod names;
 mod one_text;

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use redisson_lock::{Config, Error, LockClient, MultiLock, Owner};
+use redisson_lock::{Config, Error, JobOutcome, LockClient, MultiLock, Owner};
 use testbed::{Server, eventually};
 
 use crate::{hostile::log_lines::LogLines, witness::busy_at_worst};
@@ -119,10 +119,13 @@ async fn a_lock_stays_for_the_least_time_and_no_longer() {
             let name = stringify!($kind);
             let began = Instant::now();
             let ran = one.$kind(name).run_at_least(least, async |_| 7).await;
-            assert_eq!(ran, Ok(Some(7)));
+            assert_eq!(ran, Ok(JobOutcome::Ran(7)));
             assert!(began.elapsed() < least, "the call returns at once");
             let skipped = other.$kind(name).run_at_least(least, async |_| 8).await;
-            assert_eq!(skipped, Ok(None));
+            assert!(
+                matches!(skipped, Ok(JobOutcome::Done { .. })),
+                "{skipped:?}"
+            );
             // The owner of the run is refused too.
             assert_eq!(one.$kind(name).try_run(async |_| 9).await, Ok(None));
             let guard = other.$kind(name).try_lock_for(SOON).await.unwrap();
@@ -139,7 +142,10 @@ async fn a_lock_stays_for_the_least_time_and_no_longer() {
     let lock = one.reentrant_lock("long");
     let body = async |_: &_| tokio::time::sleep(Duration::from_millis(200)).await;
     let least = Duration::from_millis(100);
-    assert_eq!(lock.run_at_least(least, body).await, Ok(Some(())));
+    assert_eq!(
+        lock.run_at_least(least, body).await,
+        Ok(JobOutcome::Ran(()))
+    );
     assert_eq!(server.command::<u32>(&["EXISTS", "long"]).await, 0);
 }
 
@@ -152,7 +158,10 @@ async fn the_least_time_is_a_lease_too() {
         .with_lease(Duration::from_millis(300));
     let (began, least) = (Instant::now(), Duration::from_millis(1500));
     let body = async |_: &_| tokio::time::sleep(Duration::from_millis(600)).await;
-    assert_eq!(lock.run_at_least(least, body).await, Ok(Some(())));
+    assert_eq!(
+        lock.run_at_least(least, body).await,
+        Ok(JobOutcome::Ran(()))
+    );
     let next = other
         .reentrant_lock("job")
         .try_lock_for(SOON)
@@ -168,7 +177,8 @@ async fn the_least_time_is_a_lease_too() {
         } else {
             lock
         };
-        assert_eq!(lock.run_at_least(century, async |_| 1).await, Ok(Some(1)));
+        let ran = lock.run_at_least(century, async |_| 1).await;
+        assert_eq!(ran, Ok(JobOutcome::Ran(1)));
         let left = server.command::<u64>(&["PTTL", name]).await;
         assert!(u128::from(left) > century.as_millis() / 2, "{left}");
     }
@@ -188,7 +198,7 @@ async fn the_least_time_outlives_the_process() {
             lock.run_at_least(least, async |_| ()).await.unwrap()
         })
     });
-    assert_eq!(process.await.unwrap(), Some(()));
+    assert_eq!(process.await.unwrap(), JobOutcome::Ran(()));
     let left = other.reentrant_lock("job").remaining_lease().await;
     assert!(left.unwrap().unwrap() > least - SOON);
 }
@@ -199,7 +209,8 @@ async fn the_least_time_outlives_a_shutdown_that_releases() {
     let (_server, one, other) = bed().await;
     let least = Duration::from_secs(100);
     let job = one.reentrant_lock("job");
-    assert_eq!(job.run_at_least(least, async |_| 7).await, Ok(Some(7)));
+    let ran = job.run_at_least(least, async |_| 7).await;
+    assert_eq!(ran, Ok(JobOutcome::Ran(7)));
     one.reentrant_lock("held").lock().await.unwrap().leak();
     let report = one.shutdown_and_release().await;
     assert_eq!(report.unreleased, []);

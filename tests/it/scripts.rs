@@ -17,6 +17,7 @@ mod dialects;
 mod fair;
 mod fair_refusals;
 mod fenced;
+mod keeping;
 mod kinds;
 mod lives;
 mod names;

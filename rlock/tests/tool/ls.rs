@@ -315,3 +315,30 @@ async fn a_lock_is_shown_by_the_kind_of_its_data() {
     let told = text(&output.stderr);
     assert!(told.contains("user is not a lock (hash)"), "{told}");
 }
+
+/// No client has the owner of a lock that is kept after its job.
+#[tokio::test]
+async fn a_lock_whose_job_is_done_is_listed_and_can_be_forced() {
+    let server = Server::start().await;
+    let client = redisson_lock::LockClient::connect(server.url());
+    let client = client.await.unwrap();
+    let locks = [
+        client.reentrant_lock("reentrant").into_dyn(),
+        client.simple_lock("simple").into_dyn(),
+        client.read_write_lock("write").write().clone().into_dyn(),
+    ];
+    for lock in &locks {
+        let ran = lock.run_at_least(GENEROUS * 10, async |_| 7).await;
+        assert_eq!(ran.unwrap().ran(), Some(7));
+    }
+    let output = done(&server, &["ls", "--json"]).await;
+    let listed = objects(&output);
+    for kind in ["reentrant", "simple", "write"] {
+        let lock = named(&listed, kind);
+        assert_eq!(lock["kind"], kind);
+        assert_eq!(lock["holders"][0]["owner"], "run_at_least:done");
+        let forced = done(&server, &["unlock", kind, "--force", "--yes"]).await;
+        assert_eq!(code(&forced), Some(0), "{}", text(&forced.stderr));
+    }
+    assert_eq!(server.command::<u32>(&["DBSIZE"]).await, 0);
+}

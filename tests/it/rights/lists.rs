@@ -16,23 +16,26 @@ fn scripts(kind: &str) -> Vec<String> {
             .collect()
     };
     match kind {
-        "reentrant" | "non-reentrant" | "spin" => of("reentrant", &PLAIN),
+        "reentrant" | "non-reentrant" | "spin" => {
+            [of("reentrant", &PLAIN), of("reentrant", &["keep"])].concat()
+        }
         "fenced" => [
             of("fenced", &["acquire"]),
             of("reentrant", &PLAIN[1..]),
+            of("reentrant", &["keep"]),
             of("election", &["announce", "leader"]),
         ]
         .concat(),
         "fair" | "non-reentrant-fair" => [
             of("fair", &["acquire", "release", "abandon", "force_release"]),
             of("reentrant", &["renew", "inspect"]),
-            of("fair", &["waiters"]),
+            of("fair", &["waiters", "keep"]),
         ]
         .concat(),
         "read" | "write" => [
             of("read", &PLAIN),
             of("write", &PLAIN),
-            of("write", &["intend"]),
+            of("write", &["intend", "keep"]),
         ]
         .concat(),
         "semaphore" => [
@@ -54,7 +57,7 @@ fn scripts(kind: &str) -> Vec<String> {
             of("number", &["begin", "inspect"]),
         ]
         .concat(),
-        "simple" => [of("simple", &PLAIN), of("simple", &["holders"])].concat(),
+        "simple" => [of("simple", &PLAIN), of("simple", &["holders", "keep"])].concat(),
         "holders" => vec!["holders".to_owned()],
         other => of(other, &PLAIN),
     }
@@ -115,31 +118,40 @@ fn the_page_and_the_scripts_name_the_same_commands() {
     }
 }
 
-/// The commands that only `force_unlock` needs, and that a user may go without.
+/// The commands of a kind that no script but those that end with `verb` calls.
+fn only_of(verb: &str, kind: &str) -> Vec<String> {
+    let by_other_scripts: BTreeSet<_> = scripts(kind)
+        .iter()
+        .filter(|script| !script.ends_with(verb))
+        .flat_map(|script| {
+            let files = steps::files(script);
+            files.map(steps::lua).collect::<Vec<_>>()
+        })
+        .flat_map(|text| commands(&text).collect::<Vec<_>>())
+        .collect();
+    let mut only = allowed(kind);
+    only.retain(|command| {
+        !by_other_scripts.contains(command) && !["subscribe", "unsubscribe"].contains(&&**command)
+    });
+    only.into_iter().collect()
+}
+
+/// The commands that only `force_unlock` and `run_at_least` need, and that a user may go without.
 #[test]
-fn the_page_names_the_commands_that_only_force_unlock_needs() {
-    for (kind, expected) in [
-        ("reentrant", &["exists", "hexists"] as &[_]),
-        ("fenced", &["exists", "hexists"]),
-        ("fair", &["exists", "hexists"]),
-        ("read", &["exists", "hget"]),
-        ("simple", &[]),
+fn the_page_names_the_commands_that_one_call_alone_needs() {
+    for (kind, forced, kept) in [
+        (
+            "reentrant",
+            &["exists", "hexists"] as &[_],
+            &["hdel"] as &[_],
+        ),
+        ("fenced", &["exists", "hexists"], &["hdel"]),
+        ("fair", &["exists", "hexists"], &["hdel"]),
+        ("read", &["exists", "hget"], &[]),
+        ("simple", &[], &[]),
     ] {
-        let by_other_scripts: BTreeSet<_> = scripts(kind)
-            .iter()
-            .filter(|script| !script.ends_with("force_release"))
-            .flat_map(|script| {
-                let files = steps::files(script);
-                files.map(steps::lua).collect::<Vec<_>>()
-            })
-            .flat_map(|text| commands(&text).collect::<Vec<_>>())
-            .collect();
-        let mut only = allowed(kind);
-        only.retain(|command| {
-            !by_other_scripts.contains(command)
-                && !["subscribe", "unsubscribe"].contains(&&**command)
-        });
-        assert_eq!(only.iter().collect::<Vec<_>>(), expected, "{kind}");
+        assert_eq!(only_of("force_release", kind), forced, "{kind}");
+        assert_eq!(only_of("keep", kind), kept, "{kind}");
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use redisson_lock::{Config, Error, LockClient, Owner, Released};
+use redisson_lock::{Config, Error, JobOutcome, LockClient, Owner, Released};
 use testbed::{Server, eventually};
 use tokio::time::timeout;
 
@@ -105,6 +105,22 @@ async fn without_its_commands_only_force_unlock_fails() {
     assert!(matches!(forced, Err(Error::Redis { .. })), "{forced:?}");
     assert_eq!(lock.is_held().await, Ok(true));
     assert_eq!(guard.unlock().await, Ok(Released::Fully));
+}
+
+#[tokio::test]
+async fn without_its_command_only_the_end_of_a_job_is_late() {
+    let server = Server::start().await;
+    let mut all = all_rights(&["reentrant"]);
+    all.retain(|right| right != "+hdel");
+    let url = admit_with(&server, "app", &all).await;
+    let client = connect(&url).await;
+    let lock = client.reentrant_lock(NAME);
+    assert_eq!(lock.run(async |_| 7).await, Ok(7));
+    let ran = lock.run_at_least(30 * SURE, async |_| 8).await;
+    assert_eq!(ran, Ok(JobOutcome::Ran(8)));
+    let seen = lock.run_at_least(SURE, async |_| 9).await;
+    assert!(matches!(seen, Ok(JobOutcome::Done { .. })), "{seen:?}");
+    assert!(refused(&server).await.contains("hdel"));
 }
 
 /// The client uses no right that is not on the page. A group needs no more than its members.

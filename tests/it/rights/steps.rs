@@ -10,6 +10,8 @@ const DONE: i64 = 0;
 const BUSY: i64 = 1;
 const ABSENT: i64 = 2;
 const FAILED: i64 = 4;
+/// The holder of a lock whose job is done.
+const KEPT: &str = "run_at_least:done";
 
 /// Owners of this crate: the number has 19 digits.
 const A: &str = "11111111-1111-4111-8111-111111111111:4611686018427387905";
@@ -141,6 +143,8 @@ impl Steps {
         let release = [A, "0", "0", channel];
         self.run(DONE, "reentrant_release", &lock, &release).await?;
         take(DONE, A, LEASE, "1").await?;
+        let keep = [A, KEPT, LEASE, channel];
+        self.run(DONE, "reentrant_keep", &lock, &keep).await?;
         let force = "reentrant_force_release";
         self.run(DONE, force, &lock, &[channel]).await
     }
@@ -186,6 +190,8 @@ impl Steps {
         self.run(DONE, "simple_release", &lock, &[A, channel])
             .await?;
         self.run(DONE, "simple_acquire", &lock, &[A, LEASE]).await?;
+        self.run(DONE, "simple_keep", &lock, &[A, KEPT, LEASE, channel])
+            .await?;
         self.run(DONE, "simple_force_release", &lock, &[channel])
             .await
     }
@@ -241,6 +247,8 @@ impl Steps {
         end("write_release", A).await?;
         end("read_release", A).await?;
         write(DONE, A, "0").await?;
+        let keep = [A, KEPT, LEASE, channel];
+        self.run(DONE, "write_keep", &lock, &keep).await?;
         let force = "write_force_release";
         self.run(DONE, force, &lock, &[channel]).await?;
         self.run(ABSENT, force, &lock, &[channel]).await
@@ -281,6 +289,10 @@ impl Steps {
         }
         release("0", "0").await?;
         take(DONE, B, "1", "10").await?;
+        self.admin(&["RPUSH", queue, A]).await;
+        let keep = [B, KEPT, LEASE, channel];
+        self.run(DONE, "fair_keep", &keys[..2], &keep).await?;
+        self.admin(&["DEL", queue]).await;
         let force = "fair_force_release";
         self.run(DONE, force, &keys[..2], &[channel]).await?;
         // A dead process leaves an entry in the queue.

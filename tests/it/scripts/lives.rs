@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use redisson_lock::{Guard, Kind, Lock, LockClient, Owner, Queued};
+use redisson_lock::{Guard, JobOutcome, Kind, Lock, LockClient, Owner, Queued};
 use testbed::{Server, eventually, unique_name};
 use tokio::task::JoinSet;
 
@@ -64,6 +64,17 @@ impl Lives<'_> {
         let guard = lock.lock().await.unwrap();
         assert_eq!(S::lock(&self.other, &name).force_unlock().await, Ok(true));
         drop(guard);
+        if !S::SHARED {
+            let ran = lock.run_at_least(LEASE, async |_| 7).await.unwrap();
+            assert_eq!(ran, JobOutcome::Ran(7), "{}", S::NAME);
+            let seen = rival.run_at_least(LEASE, async |_| 8).await.unwrap();
+            assert!(
+                matches!(seen, JobOutcome::Done { .. }),
+                "{}: {seen:?}",
+                S::NAME
+            );
+            assert_eq!(lock.force_unlock().await, Ok(true));
+        }
         self.many::<S>().await;
     }
 
