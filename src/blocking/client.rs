@@ -171,6 +171,12 @@ impl LockClient {
         wait_for(self.0.engine.runtime(), self.0.shutdown())
     }
 
+    /// Refuses acquisitions, waits for holders for no longer than `wait`, then ends the client and releases what it still holds: see
+    /// [`crate::LockClient::shutdown_within`].
+    pub fn shutdown_within(&self, wait: Duration) -> ShutdownReport {
+        wait_for(self.0.engine.runtime(), self.0.shutdown_within(wait))
+    }
+
     /// Ends the client and releases what it still holds: see [`crate::LockClient::shutdown_and_release`].
     pub fn shutdown_and_release(&self) -> ShutdownReport {
         wait_for(self.0.engine.runtime(), self.0.shutdown_and_release())

@@ -581,7 +581,7 @@ impl LockClient {
     /// # async fn example(client: redisson_lock::LockClient) {
     /// let report = client.shutdown().await;
     /// for hold in &report.unreleased {
-    ///     eprintln!("{} stays locked by {}: no guard is valid after {:?}", hold.name, hold.owner, hold.until);
+    ///     eprintln!("stays locked: {hold}");
     /// }
     /// # }
     /// ```
@@ -590,13 +590,14 @@ impl LockClient {
     }
 
     /// Whether the client was shut down, or the runtime that created it has ended. Its operations then return [`Error::Closed`].
+    /// True from the call of [`shutdown_within`](Self::shutdown_within) on, although holders may still release and extend.
     ///
     /// # Redisson
     ///
     /// `redisson.isShutdown()`.
     #[doc(alias = "isShutdown")]
     pub fn is_closed(&self) -> bool {
-        self.engine.is_closed()
+        self.engine.refuses()
     }
 
     /// Completes when a shutdown of the client begins, or when its runtime ends: for tasks that end with it.
@@ -612,7 +613,7 @@ impl LockClient {
     ///
     /// None.
     pub async fn closed(&self) {
-        self.engine.closed().await;
+        self.engine.refusing().await;
     }
 
     /// As [`shutdown`](Self::shutdown), and releases the remaining holds. For the last step of a program that has stopped all work.
@@ -622,8 +623,8 @@ impl LockClient {
     /// lock may be free before a body on another thread reaches that point. Permits of semaphores stay acquired. Locks of finished
     /// [`run_at_least`](crate::Lock::run_at_least) jobs stay held for their time, and the report omits them, as that of
     /// [`shutdown`](Self::shutdown) does. A program whose tasks may still work under a lock should call
-    /// [`shutdown`](Self::shutdown). Waits for up to another 5 s; for the locks of a [`RedLock`] half a second, and not without a
-    /// connection.
+    /// [`shutdown_within`](Self::shutdown_within), or [`shutdown`](Self::shutdown). Waits for up to another 5 s; for the locks of a
+    /// [`RedLock`] half a second, and not without a connection.
     ///
     /// # Cancel safety
     ///
@@ -646,6 +647,40 @@ impl LockClient {
     /// ```
     pub async fn shutdown_and_release(&self) -> ShutdownReport {
         self.engine.shutdown_and_release().await
+    }
+
+    /// Refuses acquisitions, waits for the holders for no longer than `wait`, and then does as
+    /// [`shutdown_and_release`](Self::shutdown_and_release). For a service that was told to stop.
+    ///
+    /// From the call on, acquisitions and waits of all clones return [`Error::Closed`], nested ones of holders too, and
+    /// [`closed`](Self::closed) completes. Holders may work, extend and release: the watchdog renews their holds meanwhile. The wait
+    /// ends at the last release, of leaked holds and of guarded permits too. After `wait`, the remaining holders lose their holds,
+    /// bodies of [`Lock::run`](crate::Lock::run) are dropped, and the locks are released. That takes milliseconds, or up to another
+    /// 10 s if Redis does not answer.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future ends the wait: the client goes on to refuse acquisitions, and holders keep their holds. A further call of
+    /// any shutdown goes on.
+    ///
+    /// # Redisson
+    ///
+    /// `redisson.shutdown(quietPeriod, timeout, unit)` waits for its own tasks, not for holders.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn stop_signal() {}
+    /// # async fn example(client: redisson_lock::LockClient) {
+    /// use std::time::Duration;
+    ///
+    /// stop_signal().await;
+    /// let report = client.shutdown_within(Duration::from_secs(20)).await;
+    /// assert!(report.unreleased.is_empty());
+    /// # }
+    /// ```
+    pub async fn shutdown_within(&self, wait: Duration) -> ShutdownReport {
+        self.engine.shutdown_within(wait).await
     }
 }
 

@@ -199,11 +199,11 @@ impl Acquisition<'_> {
             return Ok(Flow::Continue(()));
         };
         // A closing client notifies the waiters that are registered; a later one sees here that the client has closed.
-        let is_time = engine.is_closed()
+        let is_time = engine.refuses()
             || pause
                 .wait_for_next_attempt(engine, local_entry, self.deadline)
                 .await;
-        if engine.is_closed() {
+        if engine.refuses() {
             return Err(Error::Closed);
         }
         if is_time {

@@ -118,7 +118,7 @@ impl Attempt {
 
     /// Runs the attempt under one owner entry. The owner's other operations wait meanwhile.
     async fn run_under(&mut self, entry: &OwnerEntryRef) -> Result<Ended, Error> {
-        if self.engine.is_closed() {
+        if self.engine.refuses() {
             return Err(Error::Closed);
         }
         // Checked before the operation lock, which the other owner needs: this future may wait for
@@ -234,7 +234,7 @@ impl Attempt {
                 tokio::select! {
                     () = engine.batcher.ready(spec, durability) => {}
                     () = self.caller.gone(), if may_give_up => {}
-                    () = engine.closed.cancelled(), if may_give_up => {}
+                    () = engine.refusing.cancelled(), if may_give_up => {}
                 }
             };
             Box::pin(connected).await;
@@ -246,7 +246,7 @@ impl Attempt {
         {
             return Err(no_messages(&spec.channel, &words));
         }
-        if engine.is_closed() {
+        if engine.refuses() {
             return Err(Error::Closed);
         }
         Ok(!self.caller.is_gone())

@@ -273,7 +273,7 @@ impl Engine {
     /// Decides whether the wait is over, and how.
     fn admission(&self, entry: &mut LocalEntry) -> Result<Option<Admission>, Error> {
         // A closing client notifies the waiters that are registered; a later one sees here that the client has closed.
-        if self.is_closed() {
+        if self.refuses() {
             return Err(Error::Closed);
         }
         let Some(signal) = &entry.signal else {
@@ -322,8 +322,7 @@ impl Engine {
             let listed = || self.batcher.replicas(&tenure.spec);
             // Checked under the mutex of the local lock: a closing client first sets the flag, then
             // takes the holds that were handed off and not picked up.
-            if self.is_closed() || !alike || !tenure.is_durable_enough(request.durability, listed())
-            {
+            if self.refuses() || !alike || !tenure.is_durable_enough(request.durability, listed()) {
                 return None;
             }
             // No request under this field may be under way.

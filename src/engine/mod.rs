@@ -131,6 +131,9 @@ use watchdog::Watchdog;
 /// How long a shutdown waits for releases to be answered.
 const SHUTDOWN_WAIT: Duration = Duration::from_secs(5);
 
+/// How often a shutdown that waits for holders looks for them.
+const LOOK_FOR_HOLDERS: Duration = Duration::from_millis(10);
+
 /// The state and the background tasks of one client.
 pub(crate) struct Engine {
     pub(crate) id: Uuid,
@@ -148,10 +151,16 @@ pub(crate) struct Engine {
     log_limits: LogLimits,
     gauges: Gauges,
     dropped: Arc<PendingReleases>,
+    /// Cancelled when the client begins to refuse acquisitions: at the close, or before it.
+    refusing: CancellationToken,
+    /// A copy of `refusing` without a mutex: the token has one, for which all tasks would contend.
+    refuses: AtomicBool,
     closed: CancellationToken,
-    /// A copy of `closed` without a mutex: the token has one, for which all tasks would contend.
+    /// A copy of `closed`, as `refuses`.
     is_closed: AtomicBool,
     tasks: TaskTracker,
+    /// Has a token of each permit with a guard.
+    permit_holders: TaskTracker,
     /// Cancelled at the end of the shutdown, or of the runtime: the remaining background tasks then
     /// end.
     ended: CancellationToken,
@@ -276,9 +285,12 @@ impl EngineHandle {
             log_limits: LogLimits::default(),
             gauges: Gauges::new(),
             dropped: Arc::default(),
+            refusing: CancellationToken::new(),
+            refuses: AtomicBool::new(false),
             closed: CancellationToken::new(),
             is_closed: AtomicBool::new(false),
             tasks: TaskTracker::new(),
+            permit_holders: TaskTracker::new(),
             ended: CancellationToken::new(),
             unreleased: UnreleasedHolds::default(),
             releases_held: AtomicBool::new(false),
@@ -376,17 +388,29 @@ impl Engine {
         self.is_closed.load(Ordering::Acquire)
     }
 
-    /// Completes when the client closes.
-    pub(crate) async fn closed(&self) {
-        self.closed.cancelled().await;
+    /// Whether the client refuses acquisitions, because a shutdown has begun.
+    pub(crate) fn refuses(&self) -> bool {
+        self.refuses.load(Ordering::Acquire)
+    }
+
+    /// Completes when a shutdown begins.
+    pub(crate) async fn refusing(&self) {
+        self.refusing.cancelled().await;
+    }
+
+    /// Refuses acquisitions from now on, and ends waits. Holders keep their holds.
+    fn refuse(&self) {
+        self.refuses.store(true, Ordering::Release);
+        self.refusing.cancel();
+        self.wakeups.close();
+        self.synchronizers.close();
+        self.notify_contended();
     }
 
     fn close(&self) {
         self.is_closed.store(true, Ordering::Release);
         self.closed.cancel();
-        self.wakeups.close();
-        self.synchronizers.close();
-        self.notify_contended();
+        self.refuse();
     }
 
     /// Sends a request until it is answered, for at most `command_wait`. If an answer is lost and
@@ -556,6 +580,25 @@ impl Engine {
     pub(crate) async fn shutdown_and_release(&self) -> ShutdownReport {
         self.releases_held.store(true, Ordering::Release);
         self.shutdown().await
+    }
+
+    /// As [`shutdown_and_release`](Self::shutdown_and_release), once no hold is left, or after `wait`. Refuses acquisitions from its
+    /// call on.
+    pub(crate) async fn shutdown_within(&self, wait: Duration) -> ShutdownReport {
+        self.refuse();
+        // A longer wait is more than clocks can count.
+        let _ = timers::timeout(wait.min(Lease::MAX), self.without_holders()).await;
+        self.shutdown_and_release().await
+    }
+
+    /// Completes when neither a lock nor a permit is held. Holds have no count of their own, which each acquisition would change:
+    /// this looks for them again and again.
+    async fn without_holders(&self) {
+        self.permit_holders.close();
+        self.permit_holders.wait().await;
+        while !self.held().is_empty() {
+            tokio::time::sleep(LOOK_FOR_HOLDERS).await;
+        }
     }
 
     /// Runs the last steps of a shutdown, when no release can be queued any more.

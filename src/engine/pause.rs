@@ -46,9 +46,9 @@ impl Engine {
         }
         self.yields_until(request)?;
         let until = deadline.earlier(self.wakeups.begin_yield_wait(&request.spec)?);
-        let closed = self.closed.clone();
+        let refusing = self.refusing.clone();
         Some(Box::pin(async move {
-            let _: Option<()> = closed.run_until_cancelled(sleep_until(until)).await;
+            let _: Option<()> = refusing.run_until_cancelled(sleep_until(until)).await;
         }))
     }
 }
@@ -151,7 +151,7 @@ impl Pause {
                 if let Some(local_entry) = local_entry {
                     local_entry.schedule_attempt(until);
                 }
-                let slept = engine.closed.run_until_cancelled(sleep_until(until));
+                let slept = engine.refusing.run_until_cancelled(sleep_until(until));
                 Box::pin(slept.map(|_| true))
             }
         };

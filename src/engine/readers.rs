@@ -168,7 +168,7 @@ impl Engine {
         readers: &ReadersRef,
         request: &AcquireRequest,
     ) -> Option<HoldGuard> {
-        if self.is_closed() {
+        if self.refuses() {
             return None;
         }
         let owner = OwnerId::new(self.id, request.owner);

@@ -285,7 +285,7 @@ impl Waiting {
         };
         let longest = Instant::now() + self.engine.config.max_poll_interval;
         // A refused subscription is like a slow one: polling has to do.
-        let subscribed = self.engine.closed.run_until_cancelled(subscribed);
+        let subscribed = self.engine.refusing.run_until_cancelled(subscribed);
         let done = timeout_at(deadline.earlier(longest), subscribed).await;
         // A caller that timed out does not record a subscription result.
         if done.is_ok() || Instant::now() >= longest {

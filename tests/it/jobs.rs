@@ -336,7 +336,13 @@ fn the_end_of_the_program_leaves_a_lock_its_rest_of_the_time() {
     }
     runtime.block_on(async {
         let server = Server::start().await;
-        for end in ["main", "shutdown", "shutdown_and_release", "exit"] {
+        for end in [
+            "main",
+            "shutdown",
+            "shutdown_and_release",
+            "shutdown_within",
+            "exit",
+        ] {
             let child = tokio::process::Command::from(program(this, &server, end))
                 .kill_on_drop(true)
                 .output();
@@ -360,6 +366,7 @@ async fn run_and_end(end: &str, url: &str) {
     let report = match end {
         "shutdown" => client.shutdown().await,
         "shutdown_and_release" => client.shutdown_and_release().await,
+        "shutdown_within" => client.shutdown_within(SOON).await,
         "exit" => std::process::exit(0),
         _ => return,
     };

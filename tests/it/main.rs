@@ -37,6 +37,7 @@ mod running_jobs;
 mod runtimes;
 mod scripts;
 mod sentinel;
+mod shutting_down;
 mod silence;
 mod simple_lock;
 mod spin_lock;

@@ -49,7 +49,7 @@ impl Engine {
                     None => return Err(self.no_answer(spec, NO_ANSWER)),
                 }
             }
-            self.check_open()?;
+            self.check_accepts()?;
             let caller = Caller::default();
             let look = self.until_answered(spec, latch::look(spec, mark), Some(&caller), None);
             let looked = timeout_at(self.answer_deadline(deadline), look).await;

@@ -305,6 +305,14 @@ impl Engine {
         }
     }
 
+    /// As [`check_open`](Self::check_open), for what a client that begins to shut down refuses.
+    pub(super) fn check_accepts(&self) -> Result<(), Error> {
+        match self.refuses() {
+            true => Err(Error::Closed),
+            false => Ok(()),
+        }
+    }
+
     /// Checks that scripts may publish: otherwise the server would refuse the release of what is
     /// acquired.
     pub(super) async fn may_announce(&self, spec: &SyncSpec) -> Result<(), Error> {

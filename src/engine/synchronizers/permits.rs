@@ -14,7 +14,7 @@ use tokio::{
     sync::Notify,
     time::{Instant, sleep_until, timeout_at},
 };
-use tokio_util::sync::CancellationToken;
+use tokio_util::{sync::CancellationToken, task::task_tracker::TaskTrackerToken};
 
 use super::{
     super::{
@@ -179,6 +179,8 @@ pub(crate) struct ExpirablePermitGuard {
     engine: Arc<Engine>,
     permit: Arc<Permit>,
     is_armed: bool,
+    /// A shutdown may wait for it.
+    _holder: TaskTrackerToken,
 }
 
 impl ExpirablePermitGuard {
@@ -208,6 +210,7 @@ impl ExpirablePermitGuard {
             engine: engine.clone(),
             permit,
             is_armed: true,
+            _holder: engine.permit_holders.token(),
         }
     }
 
@@ -364,7 +367,7 @@ impl Engine {
         deadline: Deadline,
     ) -> Result<Option<Vec<ExpirablePermitGuard>>, Error> {
         if permits == 0 {
-            self.check_open()?;
+            self.check_accepts()?;
             return Ok(Some(Vec::new()));
         }
         let try_once = |caller: Caller| {

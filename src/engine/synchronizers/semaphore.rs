@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use tokio::time::Instant;
+use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use super::{
     super::{Engine, detach::Caller, request::Deadline, runtime},
@@ -30,6 +31,8 @@ pub(crate) struct PermitGuard {
     number: u64,
     /// The end of the hand-off window: other clients may wait too.
     hand_off_until: Instant,
+    /// A shutdown may wait for it.
+    _holder: TaskTrackerToken,
 }
 
 impl PermitGuard {
@@ -57,7 +60,7 @@ impl PermitGuard {
     fn hand_off(&mut self) -> u32 {
         let permits = self.take_permits();
         let now = Instant::now();
-        if permits == 0 || now >= self.hand_off_until || self.engine.is_closed() {
+        if permits == 0 || now >= self.hand_off_until || self.engine.refuses() {
             return permits;
         }
         let give =
@@ -118,7 +121,7 @@ impl Engine {
         deadline: Deadline,
     ) -> Result<Option<PermitGuard>, Error> {
         if permits == 0 {
-            self.check_open()?;
+            self.check_accepts()?;
             return Ok(Some(self.permit_guard(spec, 0, Instant::now())));
         }
         let try_once = |caller: Caller| {
@@ -168,6 +171,7 @@ impl Engine {
                 .held
                 .add(&spec.name, permits, hand_off_until),
             hand_off_until,
+            _holder: self.permit_holders.token(),
         }
     }
 

@@ -92,13 +92,13 @@ impl<'a> Waiting<'a> {
     pub(super) async fn notified(&mut self, deadline: Deadline) -> Option<State> {
         if let Some(subscribed) = self.subscribed.take() {
             let longest = deadline.earlier(Instant::now() + self.engine.config.max_poll_interval);
-            let subscribed = self.engine.closed.run_until_cancelled(subscribed);
+            let subscribed = self.engine.refusing.run_until_cancelled(subscribed);
             // If the subscription is refused or slow, polling has to do.
             let _ = timeout_at(longest, subscribed).await;
         }
         loop {
             let state = self.synchronizers().waiters().take(self.spec, self.id);
-            if !matches!(state, State::Parked) || self.engine.is_closed() {
+            if !matches!(state, State::Parked) || self.engine.refuses() {
                 return Some(state);
             }
             let notified = self.signal.notified();
@@ -171,7 +171,7 @@ impl Engine {
                     Some(_) => waiting.begin_attempt(),
                 }
             }
-            self.check_open()?;
+            self.check_accepts()?;
             // A closing client waits until permits that were granted meanwhile are given back.
             let _closing = self.tasks.token();
             let caller = Caller::default();
