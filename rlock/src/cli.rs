@@ -68,7 +68,7 @@ impl Args {
             true => arg.env(None::<&str>),
             false => arg,
         });
-        let mut matches = command.try_get_matches()?;
+        let mut matches = command.try_get_matches().map_err(without_variables)?;
         let args = Self::from_arg_matches(&matches)?;
         let url = args.server().unwrap_or_default();
         let of_sentinels = OF_SENTINELS.into_iter().filter(|_| !names_sentinels(url));
@@ -88,6 +88,16 @@ impl Args {
             _ => None,
         };
         own.or(self.url.as_deref())
+    }
+}
+
+/// Returns the error as it is without variables: the usage in an error shows each option that has a value as if it were required.
+/// An error in a variable itself stays as it is.
+fn without_variables(error: clap::Error) -> clap::Error {
+    let bare = Args::command().mut_args(|arg| arg.env(None::<&str>));
+    match bare.try_get_matches() {
+        Err(bare) if error.use_stderr() && bare.kind() == error.kind() => bare,
+        _ => error,
     }
 }
 

@@ -110,6 +110,15 @@ impl Owner {
             false => "Java",
         }
     }
+
+    /// The language, and the name of the owner's client if it is known.
+    pub fn shown_client(&self, name: Option<&str>) -> String {
+        let language = self.language();
+        match name {
+            Some(name) => format!("{language} {}", name.escape_debug()),
+            None => language.to_owned(),
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -125,11 +134,7 @@ pub struct Holder {
 impl Holder {
     /// The language, and the client's name if it is known.
     pub fn by(&self) -> String {
-        let language = self.owner.language();
-        match &self.client {
-            Some(client) => format!("{language} {client}"),
-            None => language.to_owned(),
-        }
+        self.owner.shown_client(self.client.as_deref())
     }
 }
 

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use serde_json::{Value, json};
 
-use crate::entry::{Entry, Owner};
+use crate::entry::{Entry, Holder, Owner};
 
 /// A change of a lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,19 +16,38 @@ pub struct Change {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum What {
-    /// The owner acquired the lock.
-    Taken(Owner),
+    /// The lock was held before the first look.
+    Held(By),
+    /// The owner acquired the lock between two looks.
+    Taken(By),
     /// The owner released the lock.
-    Released(Owner),
+    Released(By),
     /// The hold ended when its lease was over, and no renewal was seen.
-    Expired(Owner),
+    Expired(By),
     /// The number of waiters changed to this.
     Waiting(u64),
+}
+
+/// The owner of a change, and the name of its client.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct By {
+    owner: Owner,
+    client: Option<String>,
+}
+
+impl By {
+    fn new(holder: &Holder) -> Self {
+        Self {
+            owner: holder.owner.clone(),
+            client: holder.client.clone(),
+        }
+    }
 }
 
 impl What {
     fn word(&self) -> &'static str {
         match self {
+            Self::Held(_) => "held",
             Self::Taken(_) => "taken",
             Self::Released(_) => "released",
             Self::Expired(_) => "expired",
@@ -36,9 +55,9 @@ impl What {
         }
     }
 
-    fn owner(&self) -> Option<&Owner> {
+    fn by(&self) -> Option<&By> {
         match self {
-            Self::Taken(owner) | Self::Released(owner) | Self::Expired(owner) => Some(owner),
+            Self::Held(by) | Self::Taken(by) | Self::Released(by) | Self::Expired(by) => Some(by),
             Self::Waiting(_) => None,
         }
     }
@@ -51,8 +70,9 @@ impl Change {
         let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
         let about = match &self.what {
             What::Waiting(number) => number.to_string(),
-            what => what.owner().map_or(String::new(), |owner| {
-                format!("by {} {}", owner.language(), owner.text)
+            what => what.by().map_or(String::new(), |By { owner, client }| {
+                let client = client.as_deref();
+                format!("by {} {}", owner.shown_client(client), owner.text)
             }),
         };
         format!(
@@ -64,7 +84,8 @@ impl Change {
     }
 
     pub fn json(&self, at: Duration) -> Value {
-        let owner = self.what.owner();
+        let by = self.what.by();
+        let owner = by.map(|by| &by.owner);
         let waiting = match self.what {
             What::Waiting(number) => Some(number),
             _ => None,
@@ -76,9 +97,21 @@ impl Change {
             "kind": self.kind,
             "owner": owner.map(|owner| &owner.text),
             "language": owner.map(Owner::language),
+            "client": by.and_then(|by| by.client.as_deref()),
             "waiting": waiting,
         })
     }
+}
+
+/// Returns what the first look finds. It does not show when the holders acquired the locks.
+pub fn found(locks: &[Entry]) -> Vec<Change> {
+    let mut found = changes(&[], locks, Duration::ZERO);
+    for change in &mut found {
+        if let What::Taken(by) = &change.what {
+            change.what = What::Held(by.clone());
+        }
+    }
+    found
 }
 
 /// Returns the changes from `before` to `after`, which was seen `later` after it. Releases come before acquisitions.
@@ -102,10 +135,10 @@ pub fn changes(before: &[Entry], after: &[Entry], later: Duration) -> Vec<Change
             if is.is_some_and(|is| has(is, &holder.owner)) {
                 continue;
             }
-            let owner = holder.owner.clone();
+            let by = By::new(holder);
             changes.push(change(match holder.lease {
-                Some(left) if left <= later => What::Expired(owner),
-                _ => What::Released(owner),
+                Some(left) if left <= later => What::Expired(by),
+                _ => What::Released(by),
             }));
         }
         if is.is_none() && was.waiting() > 0 {
@@ -121,7 +154,7 @@ pub fn changes(before: &[Entry], after: &[Entry], later: Duration) -> Vec<Change
         };
         for holder in &is.holders {
             if !was.is_some_and(|was| has(was, &holder.owner)) {
-                changes.push(change(What::Taken(holder.owner.clone())));
+                changes.push(change(What::Taken(By::new(holder))));
             }
         }
         if is.waiting() != was.map_or(0, Entry::waiting) {
@@ -163,6 +196,13 @@ mod tests {
         }
     }
 
+    fn by(number: u64) -> By {
+        By {
+            owner: owner(number),
+            client: None,
+        }
+    }
+
     fn told(before: &[Entry], after: &[Entry]) -> Vec<What> {
         let changes = changes(before, after, Duration::from_secs(1));
         changes.into_iter().map(|change| change.what).collect()
@@ -171,36 +211,46 @@ mod tests {
     #[test]
     fn holders_come_and_go() {
         let (first, second) = ([held("a", 1, 20, 1)], [held("a", 2, 30, 0)]);
-        assert_eq!(told(&[], &first), [What::Taken(owner(1)), What::Waiting(1)]);
+        assert_eq!(told(&[], &first), [What::Taken(by(1)), What::Waiting(1)]);
         assert_eq!(told(&first, &first), []);
         assert_eq!(
             told(&first, &second),
-            [
-                What::Released(owner(1)),
-                What::Taken(owner(2)),
-                What::Waiting(0)
-            ]
+            [What::Released(by(1)), What::Taken(by(2)), What::Waiting(0)]
         );
-        assert_eq!(
-            told(&first, &[]),
-            [What::Released(owner(1)), What::Waiting(0)]
-        );
+        assert_eq!(told(&first, &[]), [What::Released(by(1)), What::Waiting(0)]);
         // The lease was to end within the second that has passed.
-        assert_eq!(told(&[held("a", 1, 1, 0)], &[]), [What::Expired(owner(1))]);
+        assert_eq!(told(&[held("a", 1, 1, 0)], &[]), [What::Expired(by(1))]);
         let other = [held("a", 1, 20, 1), held("b", 1, 20, 0)];
-        assert_eq!(told(&first, &other), [What::Taken(owner(1))]);
+        assert_eq!(told(&first, &other), [What::Taken(by(1))]);
+    }
+
+    #[test]
+    fn a_hold_from_before_the_first_look_was_not_taken_at_it() {
+        let found: Vec<_> = found(&[held("a", 1, 20, 1)])
+            .into_iter()
+            .map(|change| change.what)
+            .collect();
+        assert_eq!(found, [What::Held(by(1)), What::Waiting(1)]);
     }
 
     #[test]
     fn a_line_has_the_time_and_the_owner() {
-        let change = Change {
+        let mut change = Change {
             name: "a".into(),
             kind: "reentrant".into(),
-            what: What::Taken(owner(47)),
+            what: What::Taken(by(47)),
         };
         assert_eq!(
             change.line(Duration::from_secs(86_400 + 3_661)),
             "01:01:01Z  taken     a  (reentrant)  by Java 0f8c7a52-5b1e-4f6e-9a55-0d8f6c1b2a3d:47"
         );
+        let client = Some("jobs-7".to_owned());
+        change.what = What::Released(By {
+            owner: owner(1 << 62),
+            client,
+        });
+        let line = change.line(Duration::ZERO);
+        let ends = "by Rust jobs-7 0f8c7a52-5b1e-4f6e-9a55-0d8f6c1b2a3d:4611686018427387904";
+        assert!(line.ends_with(ends), "{line}");
     }
 }

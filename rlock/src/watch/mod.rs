@@ -4,6 +4,7 @@ mod changes;
 mod screen;
 
 use std::{
+    collections::BTreeMap,
     io::{IsTerminal, stdout},
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
@@ -16,20 +17,22 @@ use tokio::{
 
 use crate::{
     Done, Failure,
-    entry::Entry,
+    entry::{Entry, Holder},
     exit,
     fleet::Fleet,
     out::{complain, say},
     servers::Servers,
     signals::{self, Signals},
 };
-use changes::{Change, changes};
+use changes::{Change, changes, found};
 
 /// Scans the locks repeatedly. Keeps its connections until a scan fails or the masters change.
 struct Watcher {
     probe: Probe,
     pattern: String,
     fleet: Option<Fleet>,
+    /// The names of the clients that hold locks, by their ids. A client without a name has none here either.
+    clients: BTreeMap<String, Option<String>>,
 }
 
 /// The locks at one time.
@@ -57,9 +60,29 @@ impl Watcher {
             Some(fleet) => fleet,
             None => Fleet::connect(&self.probe).await?,
         };
-        let found = fleet.find(&self.pattern).await?;
+        let mut locks = fleet.find(&self.pattern).await?.locks;
+        self.name_clients(&mut fleet, &mut locks).await;
         self.fleet = Some(fleet);
-        Ok(found.locks)
+        Ok(locks)
+    }
+
+    /// Adds the names of the holders' clients. Asks for them only when a client is new among the holders: the list of connections
+    /// may be long.
+    async fn name_clients(&mut self, fleet: &mut Fleet, locks: &mut [Entry]) {
+        // No list of connections tells which of them is a Java owner's.
+        let is_new = |holder: &mut Holder| {
+            holder.owner.is_rust && !self.clients.contains_key(holder.owner.client())
+        };
+        if holders(locks).any(is_new) {
+            fleet.name_clients(locks).await;
+            let named = holders(locks)
+                .map(|holder| (holder.owner.client().to_owned(), holder.client.clone()));
+            self.clients = named.collect();
+        }
+        for holder in holders(locks) {
+            let known = self.clients.get(holder.owner.client());
+            holder.client = known.cloned().flatten();
+        }
     }
 
     /// Scans in a background task, so that a silent server delays neither keys nor signals.
@@ -80,6 +103,10 @@ impl Watcher {
     }
 }
 
+fn holders(locks: &mut [Entry]) -> impl Iterator<Item = &mut Holder> {
+    locks.iter_mut().flat_map(|lock| &mut lock.holders)
+}
+
 pub async fn watch(
     servers: &Servers,
     pattern: &str,
@@ -93,6 +120,7 @@ pub async fn watch(
         probe: servers.probe()?,
         pattern: pattern.to_owned(),
         fleet: None,
+        clients: BTreeMap::new(),
     };
     let mut signals = Signals::new()?;
     // A failure of the first scan is permanent, for example a wrong URL. Later failures may pass.
@@ -116,7 +144,7 @@ async fn lines(
     json: bool,
     signals: &mut Signals,
 ) -> Result<Done, Failure> {
-    tell(&changes(&[], &before, Duration::ZERO), json)?;
+    tell(&found(&before), json)?;
     let mut is_away = false;
     loop {
         let look = tokio::select! {

@@ -11,7 +11,9 @@ use tokio::{
     process::{Child, ChildStderr, ChildStdout},
 };
 
-use crate::{GENEROUS, code, done, done_at, objects, pty::Pty, rlock, rlock_at, signal, text};
+use crate::{
+    GENEROUS, begun, code, done, done_at, objects, pty::Pty, rlock, rlock_at, signal, text,
+};
 
 const JAVA: &str = "0f8c7a52-5b1e-4f6e-9a55-0d8f6c1b2a3d:47";
 const FAST: [&str; 2] = ["--every", "50ms"];
@@ -48,7 +50,8 @@ async fn changes_are_printed_line_by_line() {
                 }
             }
         };
-        expect("old", "taken").await;
+        // It was held before: the time of the line is not that of the acquisition.
+        expect("old", "held").await;
         server.command::<u32>(&["HSET", "new", JAVA, "1"]).await;
         expect("new", "taken").await;
         server.command::<u32>(&["DEL", "new"]).await;
@@ -72,6 +75,32 @@ async fn changes_are_printed_line_by_line() {
     }
 }
 
+/// The list of connections, which may be long, is read once for each client that begins to hold locks.
+#[tokio::test]
+async fn lines_have_the_names_of_clients() {
+    let server = Server::start().await;
+    let long = ["--", "sh", "-c", "echo begun; exec sleep 60"];
+    let held = async |name| begun(&server, &[&["run", name][..], &long].concat()).await;
+    let (mut first, _) = held("a").await;
+    server.reset_calls().await;
+    let mut watcher = Watcher::start(&server.url());
+    let by = |line: &str, child: &Child| {
+        let by = line.split_once("  by Rust ").map(|(_, by)| by.to_owned());
+        let name = format!("rlock-{}", child.id().expect("it runs"));
+        assert!(by.is_some_and(|by| by.starts_with(&name)), "{name}: {line}");
+    };
+    by(&watcher.next().await, &first);
+    let (second, _) = held("b").await;
+    by(&watcher.next().await, &second);
+    let named = format!("rlock-{}", first.id().expect("it runs"));
+    signal(&first, "TERM").await;
+    first.wait().await.unwrap();
+    let line = watcher.next().await;
+    assert!(line.contains("released") && line.contains(&named), "{line}");
+    assert_eq!(server.calls().await.get("client|list"), Some(&2));
+    watcher.end().await;
+}
+
 #[tokio::test]
 async fn an_outage_is_reported_once_and_survived() {
     let server = Server::start().await;
@@ -85,7 +114,9 @@ async fn an_outage_is_reported_once_and_survived() {
     let mut told = BufReader::new(watcher.stderr.take().unwrap()).lines();
     let mut lines = BufReader::new(watcher.stdout.take().unwrap()).lines();
     server.command::<u32>(&["HSET", "a", JAVA, "1"]).await;
-    assert!(lines.next_line().await.unwrap().unwrap().contains("taken"));
+    // The first look may come before the acquisition or after it.
+    let line = lines.next_line().await.unwrap().unwrap();
+    assert!(line.contains("taken") || line.contains("held"), "{line}");
     server.kill();
     assert!(told.next_line().await.unwrap().is_some());
     server.restart().await;
@@ -146,12 +177,14 @@ impl Watcher {
         line.expect("it still runs")
     }
 
-    /// The changes until `name` is taken.
+    /// The changes until `name` is taken, or found to be held.
     async fn until_taken(&mut self, name: &str) -> Vec<String> {
         let mut lines = Vec::new();
         loop {
             let line = self.next().await;
-            let is_last = line.contains(&format!("taken     {name} "));
+            let is_last = ["taken", "held"]
+                .iter()
+                .any(|what| line.contains(&format!("{what:8}  {name} ")));
             lines.push(line);
             if is_last {
                 return lines;

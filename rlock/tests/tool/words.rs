@@ -100,6 +100,35 @@ async fn wrong_usage_and_servers_that_are_not_there_have_codes_and_say_what_to_d
     assert!(!text(&output.stderr).contains("s3cret"));
 }
 
+/// What is missing is shown, and not what a variable has given.
+#[tokio::test]
+async fn an_error_in_the_usage_shows_no_option_that_a_variable_sets() {
+    let server = Server::start().await;
+    for (words, says) in [
+        (&["unlock", "a"][..], "--force"),
+        (&["run", "a"], "COMMAND"),
+        (&["show"], "NAME"),
+        (&["ls", "a", "--bogus"], "--bogus"),
+    ] {
+        let mut tool = rlock(&server, words);
+        tool.env("RLOCK_USER", "app").env("RLOCK_CACERT", "ca.pem");
+        let output = tool.output().await.unwrap();
+        assert_eq!(code(&output), Some(64), "{words:?}");
+        let told = text(&output.stderr);
+        assert!(told.contains(says), "{told}");
+        for option in ["--url", "--user", "--cacert"] {
+            assert!(!told.contains(option), "{words:?}: {told}");
+        }
+    }
+    let mut tool = rlock(&server, &["ls"]);
+    let output = tool.env("RLOCK_MAP", "nowhere").output().await.unwrap();
+    assert_eq!(code(&output), Some(64));
+    assert!(
+        text(&output.stderr).contains("nowhere"),
+        "the variable is wrong"
+    );
+}
+
 #[tokio::test]
 async fn completions_and_the_manual_page_need_no_server() {
     for (words, says) in [

@@ -266,3 +266,78 @@ async fn debug_output_shows_the_number_of_connections() {
     fn is_shared<T: Send + Sync + Clone + Default + std::panic::UnwindSafe>(_: &T) {}
     is_shared(&server);
 }
+
+/// The row of docs/testing-your-code.md about `server.keys()` names each key that stays after the last release.
+#[tokio::test(start_paused = true)]
+async fn the_page_names_the_keys_that_stay_after_a_release() {
+    let page = include_str!("../../../docs/testing-your-code.md");
+    let row = page
+        .lines()
+        .find(|line| line.starts_with("| that nothing is left |"));
+    let row = row.expect("the page has the row");
+    let names: Vec<_> = row.split('`').skip(1).step_by(2).collect();
+    let server = InMemoryRedis::new();
+    let (one, other) = (
+        server.client().await.unwrap(),
+        server.client().await.unwrap(),
+    );
+    macro_rules! pass_on {
+        ($(|$client:ident| $lock:expr => $kind:literal: [$($left:literal),*],)*) => {
+            $(let locked = |$client: &redisson_lock::LockClient| $lock;
+            let held = locked(&one).lock().await.unwrap();
+            let next = tokio::spawn({
+                let lock = locked(&other);
+                async move { lock.lock().await.unwrap().unlock().await }
+            });
+            server.advance(Duration::from_secs(1)).await;
+            held.unlock().await.unwrap();
+            next.await.unwrap().unwrap();
+            left(&server, &names, $kind, &[$($left),*]);)*
+        };
+    }
+    pass_on! {
+        |client| client.reentrant_lock("a") => "reentrant": [],
+        |client| client.spin_lock("a") => "spin": [],
+        |client| client.non_reentrant_lock("a") => "non-reentrant": [],
+        |client| client.fair_lock("a") => "fair": [],
+        |client| client.simple_lock("a") => "simple": [],
+        |client| client.fenced_lock("a") => "fenced": ["redisson_lock_token:{a}"],
+        |client| client.read_write_lock("a").write().clone() => "write": [],
+    }
+    // A writer that waits for readers keeps new ones out, from 16 ms on.
+    let lock = one.read_write_lock("a");
+    let reads = lock.read().lock().await.unwrap();
+    let new = server.client().await.unwrap();
+    let writes = tokio::spawn(async move { new.read_write_lock("a").write().lock().await });
+    server.advance(Duration::from_millis(20)).await;
+    reads.unlock().await.unwrap();
+    writes.await.unwrap().unwrap().unlock().await.unwrap();
+    left(&server, &names, "read", &["{a}:write_intent:rest"]);
+    let semaphore = one.semaphore("a");
+    semaphore.try_set_permits(1).await.unwrap();
+    semaphore.acquire().await.unwrap().release().await.unwrap();
+    left(&server, &names, "semaphore", &["a", "{a}:attempt:"]);
+    let semaphore = one.permit_expirable_semaphore("a");
+    semaphore.try_set_permits(1).await.unwrap();
+    semaphore.acquire().await.unwrap().release().await.unwrap();
+    left(&server, &names, "expirable", &["a", "{a}:attempt:"]);
+}
+
+/// Compares the keys of the lock `a` with the beginnings `expected`, and with the names in the page's row. Deletes them.
+fn left(server: &InMemoryRedis, names: &[&str], kind: &str, expected: &[&str]) {
+    let keys = server.keys();
+    for key in &keys {
+        server.delete(key);
+        let is_like = |begins: &&str| match begins.strip_suffix("..") {
+            Some(begins) => key.starts_with(begins),
+            None => key == *begins,
+        };
+        let expected = expected.iter().any(|expected| {
+            key == expected || expected.ends_with(':') && key.starts_with(expected)
+        });
+        let names = names.iter().map(|name| name.replace("name", "a"));
+        let is_named = names.into_iter().any(|name| is_like(&&*name));
+        assert!(expected && is_named, "{kind}: {key} of {keys:?}");
+    }
+    assert!(keys.len() >= expected.len(), "{kind}: {keys:?}");
+}
