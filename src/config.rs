@@ -35,6 +35,8 @@ use crate::{
 /// | [`local_hand_off`](Self::local_hand_off) | `localHandOff` | 2 ms |
 /// | [`deadlock_warning`](Self::deadlock_warning) | `deadlockWarning` | 10 s |
 /// | [`slow_wait`](Self::slow_wait) | `slowWait` | none |
+/// | [`slow_hold`](Self::slow_hold) | `slowHold` | none |
+/// | [`lock_name_label`](Self::lock_name_label) | `lockNameLabel` | false |
 /// | [`command_wait`](Self::command_wait) | `timeout` | 3 s |
 /// | [`outage_wait`](Self::outage_wait) | `outageWait` | 60 s |
 ///
@@ -216,6 +218,25 @@ pub struct Config {
     )]
     pub slow_wait: Option<Duration>,
 
+    /// After how long a hold of this client is logged (WARN, event `lock.held`), once for each tenure. Default: `None`, which logs
+    /// nothing; a configuration that serde reads may say `0` for it. At least 10 ms.
+    ///
+    /// A line comes up to 5 s after its time, and up to 60 lines a minute. The term of a leader ([`Election`](crate::Election)) is a
+    /// hold too. Permits of semaphores are none.
+    ///
+    /// Redisson: none.
+    #[cfg_attr(
+        feature = "serde",
+        serde(deserialize_with = "reading::optional_millis")
+    )]
+    pub slow_hold: Option<Duration>,
+
+    /// Whether the gauges of the oldest hold and the oldest wait have the lock's name as a label (feature `metrics`). Default: false,
+    /// because each name is a series of its own, and exporters seldom remove one. Set it where names are few.
+    ///
+    /// Redisson: none.
+    pub lock_name_label: bool,
+
     /// How long an operation that does not wait for a holder (`try_lock`, `unlock`, queries) waits for its reply.
     /// Default: 3 s. At least 1 ms.
     ///
@@ -270,6 +291,8 @@ impl Default for Config {
             local_hand_off: Duration::from_millis(2),
             deadlock_warning: Some(Duration::from_secs(10)),
             slow_wait: None,
+            slow_hold: None,
+            lock_name_label: false,
             command_wait: Duration::from_secs(3),
             outage_wait: Duration::from_secs(60),
         }
@@ -382,6 +405,20 @@ impl Config {
         self
     }
 
+    /// With this [`slow_hold`](Self::slow_hold).
+    #[must_use = "it is another configuration"]
+    pub fn with_slow_hold(mut self, slow_hold: impl Into<Option<Duration>>) -> Self {
+        self.slow_hold = slow_hold.into();
+        self
+    }
+
+    /// With this [`lock_name_label`](Self::lock_name_label).
+    #[must_use = "it is another configuration"]
+    pub fn with_lock_name_label(mut self, lock_name_label: bool) -> Self {
+        self.lock_name_label = lock_name_label;
+        self
+    }
+
     /// With this [`command_wait`](Self::command_wait).
     #[must_use = "it is another configuration"]
     pub fn with_command_wait(mut self, command_wait: Duration) -> Self {
@@ -467,6 +504,7 @@ impl Config {
         for (name, warning) in [
             ("deadlock_warning", &mut self.deadlock_warning),
             ("slow_wait", &mut self.slow_wait),
+            ("slow_hold", &mut self.slow_hold),
         ] {
             if let Some(warning) = warning {
                 *warning = (*warning).min(Lease::MAX);
@@ -643,9 +681,12 @@ mod reading {
         #[test]
         fn zero_switches_a_warning_off() {
             for zero in ["0", r#""0""#, r#""0s""#] {
-                let text = format!(r#"{{"deadlockWarning": {zero}, "slowWait": {zero}}}"#);
+                let text = format!(
+                    r#"{{"deadlockWarning": {zero}, "slowWait": {zero}, "slowHold": {zero}}}"#
+                );
                 let mut config: Config = serde_json::from_str(&text).unwrap();
                 assert_eq!((config.deadlock_warning, config.slow_wait), (None, None));
+                assert_eq!(config.slow_hold, None);
                 assert!(config.check().is_ok());
             }
         }
@@ -693,6 +734,8 @@ mod tests {
             local_hand_off: ms(6),
             deadlock_warning: None,
             slow_wait: Some(ms(7)),
+            slow_hold: Some(ms(10)),
+            lock_name_label: true,
             command_wait: ms(8),
             outage_wait: ms(9),
         };
@@ -712,6 +755,8 @@ mod tests {
             .with_local_hand_off(ms(6))
             .with_deadlock_warning(None)
             .with_slow_wait(ms(7))
+            .with_slow_hold(ms(10))
+            .with_lock_name_label(true)
             .with_command_wait(ms(8))
             .with_outage_wait(ms(9));
         assert_eq!(set, expected);

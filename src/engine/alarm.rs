@@ -82,16 +82,22 @@ impl<T> Alarm<T> {
 
     /// Completes when an entry is due, and sometimes earlier. Only one task may wait.
     pub(super) async fn wait(&self) {
+        self.wait_or(|_| None).await;
+    }
+
+    /// As [`wait`](Self::wait), and also at the time that `also` returns, by whether there are entries.
+    pub(super) async fn wait_or(&self, also: impl Fn(bool) -> Option<Instant>) {
         let next = self.next();
+        let looks = next.into_iter().chain(also(next.is_some())).min();
         self.looks_at.store(
-            next.map_or(NEVER, |next| self.millis(next)),
+            looks.map_or(NEVER, |looks| self.millis(looks)),
             Ordering::SeqCst,
         );
         if self.next() != next {
             return;
         }
-        match next {
-            Some(next) => drop(timeout_at(next, self.earlier.notified()).await),
+        match looks {
+            Some(looks) => drop(timeout_at(looks, self.earlier.notified()).await),
             None => self.earlier.notified().await,
         }
     }

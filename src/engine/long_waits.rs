@@ -5,8 +5,12 @@ use std::{collections::HashMap, pin::Pin, sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
-use super::{Engine, local_wait::Signal, synchronizers};
-use crate::{owner::Owner, wire::LockSpec};
+use super::{Engine, local_wait::Signal, long_holds::LOOK_INTERVAL, synchronizers};
+use crate::{
+    gauges::{self, Oldest},
+    owner::Owner,
+    wire::{KindName, LockSpec},
+};
 
 /// The most waits that one check logs: each of them costs a request.
 const MOST_LOGGED: usize = 10;
@@ -35,24 +39,41 @@ impl LongWait {
             Awaited::Synchronizer(wait) => (wait.spec.name.clone(), false),
         }
     }
+
+    /// The age of a wait for a lock.
+    fn age(&self) -> Option<(KindName, &Arc<str>, Duration)> {
+        let Awaited::Lock { spec, .. } = &self.at else {
+            return None;
+        };
+        Some((spec.protocol.kind(), &spec.name, self.since.elapsed()))
+    }
 }
 
 impl Engine {
     /// Checks the waiters, as long as it is polled.
     pub(super) async fn watch_long_waits(self: &Arc<Self>) {
         let (suspicious, slow) = (self.config.deadlock_warning, self.config.slow_wait);
-        let Some(period) = suspicious.into_iter().chain(slow).min() else {
+        let for_gauges = gauges::ON.then_some(LOOK_INTERVAL);
+        let periods = [suspicious, slow, for_gauges];
+        let Some(period) = periods.into_iter().flatten().min() else {
             return std::future::pending().await;
         };
         let mut logged = LoggedWaits::new();
+        let mut oldest = Oldest::of_waits(self.config.lock_name_label);
+        let mut is_shown = false;
         loop {
-            tokio::select! {
-                () = self.wakeups.awaited() => {}
-                () = self.contended.awaited() => {}
-                () = self.awaited_synchronizers() => {}
+            // The gauges are told of the end of the waits that they show.
+            if !is_shown {
+                tokio::select! {
+                    () = self.wakeups.awaited() => {}
+                    () = self.contended.awaited() => {}
+                    () = self.awaited_synchronizers() => {}
+                }
             }
             tokio::time::sleep(period).await;
             let waits = self.waits(period);
+            is_shown = gauges::ON && !waits.is_empty();
+            oldest.show(waits.iter().filter_map(LongWait::age));
             if let Some(longest) = suspicious {
                 self.warn_of_deadlocks(&waits, longest);
             }

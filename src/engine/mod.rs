@@ -47,6 +47,7 @@ mod hold_set;
 mod intents;
 mod local_lock;
 mod local_wait;
+mod long_holds;
 mod long_waits;
 mod loss;
 mod members;
@@ -176,6 +177,7 @@ struct LogLimits {
     failed_releases: RateLimit,
     campaigns: RateLimit,
     deadlocks: RateLimit,
+    slow_holds: RateLimit,
     slow_waits: RateLimit,
     mixed_publishing: RateLimit,
 }
@@ -188,6 +190,7 @@ impl Default for LogLimits {
             failed_releases: RateLimit::new(1),
             campaigns: RateLimit::new(1),
             deadlocks: RateLimit::new(1),
+            slow_holds: RateLimit::new(60),
             slow_waits: RateLimit::new(60),
             mixed_publishing: RateLimit::new(1),
         }
@@ -518,11 +521,16 @@ impl Engine {
         }
     }
 
-    /// Returns the valid holds that have a guard or were leaked.
-    pub(crate) fn held(&self) -> Vec<HeldLock> {
-        let now = Instant::now();
+    /// Returns the tenures with valid holds that have a guard or were leaked.
+    fn live_tenures(&self, now: Instant) -> Vec<Arc<Tenure>> {
         let mut tenures = self.owners.tenures(None);
         tenures.retain(|tenure| tenure.lost_reason(now).is_none() && tenure.live_count() > 0);
+        tenures
+    }
+
+    /// Returns the valid holds that have a guard or were leaked.
+    pub(crate) fn held(&self) -> Vec<HeldLock> {
+        let mut tenures = self.live_tenures(Instant::now());
         tenures.sort_by_key(|tenure| tenure.since);
         let held = tenures.iter().flat_map(|tenure| {
             let owners = tenure.live_owners().into_iter();

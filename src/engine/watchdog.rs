@@ -14,7 +14,8 @@ use tokio::{
 };
 
 use super::{
-    CallError, Engine, alarm::Alarm, hold_set::Duty, retry::TRANSIENT_PAUSE, tenure::Tenure,
+    CallError, Engine, alarm::Alarm, hold_set::Duty, long_holds::HoldLooks, retry::TRANSIENT_PAUSE,
+    tenure::Tenure,
 };
 use crate::{
     durability::Durability,
@@ -98,9 +99,13 @@ impl Engine {
 
     /// Renews what is due, until the engine has ended.
     pub(super) async fn keep_renewed(self: Arc<Self>) {
+        let mut looks = HoldLooks::new(&self.config);
         loop {
             tokio::select! {
-                () = self.watchdog.alarm.wait() => self.renew_due(),
+                () = self.watchdog.alarm.wait_or(|holds| looks.next(holds)) => {
+                    self.renew_due();
+                    self.look_at_holds(&mut looks);
+                }
                 () = self.watchdog.reconnected.notified() => self.verify_all(),
                 () = self.permits_due() => self.renew_permits(),
                 () = self.ended.cancelled() => return,

@@ -1,6 +1,7 @@
 //! The gauges of a client: with the feature `metrics` by the facade `metrics` ([`on`]), else without any effect ([`off`]).
 //!
-//! Only [`on`] calls the facade; docs/metrics.md explains the names. No label is a lock's name, because names have no bound.
+//! Only [`on`] calls the facade; docs/metrics.md explains the names. No label is a lock's name, because names have no bound, unless
+//! [`Config::lock_name_label`](crate::Config::lock_name_label) asks for it.
 
 #[cfg(not(feature = "metrics"))]
 mod off;
@@ -8,9 +9,9 @@ mod off;
 mod on;
 
 #[cfg(not(feature = "metrics"))]
-pub(crate) use off::{Batches, Connections, Gauges, HolderGauge, ON, WaiterGauge};
+pub(crate) use off::{Batches, Connections, Gauges, HolderGauge, ON, Oldest, WaiterGauge};
 #[cfg(feature = "metrics")]
-pub(crate) use on::{Batches, Connections, Gauges, HolderGauge, ON, WaiterGauge};
+pub(crate) use on::{Batches, Connections, Gauges, HolderGauge, ON, Oldest, WaiterGauge};
 
 use crate::error::LostReason;
 

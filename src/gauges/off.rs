@@ -1,6 +1,6 @@
 //! The gauges without the feature `metrics`: empty functions.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
@@ -42,6 +42,21 @@ impl Gauges {
 pub(crate) enum WaiterGauge {}
 
 pub(crate) enum HolderGauge {}
+
+pub(crate) struct Oldest;
+
+impl Oldest {
+    pub(crate) fn of_holds(_by_name: bool) -> Self {
+        Self
+    }
+
+    pub(crate) fn of_waits(_by_name: bool) -> Self {
+        Self
+    }
+
+    pub(crate) fn show<'a>(&mut self, _: impl Iterator<Item = (KindName, &'a Arc<str>, Duration)>) {
+    }
+}
 
 pub(crate) struct Batches;
 

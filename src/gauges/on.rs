@@ -1,7 +1,12 @@
 //! The gauges, by the facade `metrics`.
 
 use std::{
-    sync::{Arc, OnceLock},
+    collections::{BTreeMap, BTreeSet},
+    ptr,
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -12,7 +17,11 @@ use metrics::{
 use tokio::time::Instant;
 
 use super::{Loss, Outcome, RenewalEnd, WakeUp};
-use crate::{error::LostReason, wire::KindName};
+use crate::{
+    error::LostReason,
+    sync::{Mutex, lock},
+    wire::KindName,
+};
 
 /// Whether anything is counted.
 pub(crate) const ON: bool = true;
@@ -22,6 +31,8 @@ const WAIT: &str = "redisson_lock_wait_seconds";
 const WAITERS: &str = "redisson_lock_waiters";
 const HOLDERS: &str = "redisson_lock_holders";
 const HOLD: &str = "redisson_lock_hold_seconds";
+const OLDEST_HOLD: &str = "redisson_lock_oldest_hold_seconds";
+const OLDEST_WAIT: &str = "redisson_lock_oldest_wait_seconds";
 const HAND_OFFS: &str = "redisson_lock_hand_offs_total";
 const LOST: &str = "redisson_lock_lost_total";
 const RENEWALS: &str = "redisson_lock_renewals_total";
@@ -88,6 +99,16 @@ fn describe() {
         HOLD,
         Unit::Seconds,
         "Time from an owner's first hold to its last release, its hand-off or its loss"
+    );
+    describe_gauge!(
+        OLDEST_HOLD,
+        Unit::Seconds,
+        "Age of the longest hold that lasts now, read every 5 s"
+    );
+    describe_gauge!(
+        OLDEST_WAIT,
+        Unit::Seconds,
+        "Age of the longest wait that lasts now, from 5 s on"
     );
     describe_counter!(
         HAND_OFFS,
@@ -188,6 +209,105 @@ impl Drop for HolderGauge {
     fn drop(&mut self) {
         self.of.holders.decrement(1.0);
         self.of.hold.record(self.since.elapsed());
+    }
+}
+
+/// A series of a gauge of ages. Several recorders may be in one process, so their addresses tell them apart.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct AgeSeries {
+    recorder: usize,
+    gauge: &'static str,
+    kind: KindName,
+    /// The lock's name, if that is a label.
+    name: Option<Arc<str>>,
+}
+
+impl AgeSeries {
+    /// Shows the longest of `ages`.
+    fn show(&self, ages: &Ages) {
+        let (gauge, kind) = (self.gauge, self.kind.as_str());
+        let gauge = match &self.name {
+            Some(name) => gauge!(gauge, "kind" => kind, "name" => name.to_string()),
+            None => gauge!(gauge, "kind" => kind),
+        };
+        gauge.set(ages.values().max().copied().unwrap_or_default());
+    }
+}
+
+/// The age that each client shows.
+type Ages = BTreeMap<u64, Duration>;
+
+/// The ages of all clients: a gauge has one value, and the clients of a process share it.
+static AGES: Mutex<BTreeMap<AgeSeries, Ages>> = Mutex::new(BTreeMap::new());
+static CLIENTS: AtomicU64 = AtomicU64::new(0);
+
+/// What a client shows of its longest holds, or of its longest waits.
+pub(crate) struct Oldest {
+    client: u64,
+    gauge: &'static str,
+    by_name: bool,
+    shown: BTreeSet<AgeSeries>,
+}
+
+impl Oldest {
+    pub(crate) fn of_holds(by_name: bool) -> Self {
+        Self::new(OLDEST_HOLD, by_name)
+    }
+
+    pub(crate) fn of_waits(by_name: bool) -> Self {
+        Self::new(OLDEST_WAIT, by_name)
+    }
+
+    fn new(gauge: &'static str, by_name: bool) -> Self {
+        Self {
+            client: CLIENTS.fetch_add(1, Ordering::Relaxed),
+            gauge,
+            by_name,
+            shown: BTreeSet::new(),
+        }
+    }
+
+    /// Shows the longest of the ages for each series, and none for the other series.
+    pub(crate) fn show<'a>(
+        &mut self,
+        ages: impl Iterator<Item = (KindName, &'a Arc<str>, Duration)>,
+    ) {
+        let recorder = metrics::with_recorder(|recorder| ptr::from_ref(recorder).addr());
+        let mut longest = BTreeMap::<AgeSeries, Duration>::new();
+        for (kind, name, age) in ages {
+            let series = AgeSeries {
+                recorder,
+                gauge: self.gauge,
+                kind,
+                name: self.by_name.then(|| name.clone()),
+            };
+            let longest = longest.entry(series).or_default();
+            *longest = age.max(*longest);
+        }
+        let shown = longest.keys().cloned().collect();
+        let before = std::mem::replace(&mut self.shown, shown);
+        if before.is_empty() && longest.is_empty() {
+            return;
+        }
+        let mut all = lock(&AGES);
+        for (series, age) in longest {
+            let ages = all.entry(series.clone()).or_default();
+            ages.insert(self.client, age);
+            series.show(ages);
+        }
+        for series in before.difference(&self.shown) {
+            if let Some(ages) = all.get_mut(series) {
+                ages.remove(&self.client);
+                series.show(ages);
+            }
+        }
+        all.retain(|_, ages| !ages.is_empty());
+    }
+}
+
+impl Drop for Oldest {
+    fn drop(&mut self) {
+        self.show(std::iter::empty());
     }
 }
 

@@ -184,7 +184,7 @@ fn keep_parts(spec: &LockSpec, owner: &Bytes, lease: &Lease) -> Vec<Bytes> {
 }
 
 /// The name of a kind in gauges and spans.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum KindName {
     Reentrant,
     Spin,

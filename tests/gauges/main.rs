@@ -1,5 +1,6 @@
 //! Tests that each gauge counts its own events and nothing else, on the page that Prometheus reads, with a server in memory.
 
+mod ages;
 mod page;
 mod pages;
 mod spans;

@@ -76,8 +76,9 @@ async fn exported() -> Shown {
         server.client().await.unwrap(),
     );
     let held = one.reentrant_lock("a").lock().await.unwrap();
+    let _led = one.fenced_lock("b").lock().await.unwrap();
     let lock = other.reentrant_lock("a");
-    assert!(timeout(Duration::from_secs(1), lock.lock()).await.is_err());
+    assert!(timeout(Duration::from_secs(6), lock.lock()).await.is_err());
     held.unlock().await.unwrap();
     sleep(Duration::from_secs(1)).await;
     let text = page.text();
@@ -136,8 +137,9 @@ async fn the_table_of_gauges_matches_the_exporter() {
 }
 
 /// The functions and keywords of PromQL in the queries of the pages.
-const WORDS: [&str; 8] = [
+const WORDS: [&str; 9] = [
     "sum",
+    "max",
     "by",
     "rate",
     "increase",

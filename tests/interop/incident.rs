@@ -1,9 +1,10 @@
 //! The incident of docs/operations.md, "A lock is not free: what now": a Java holder hangs.
 
-use std::{path::PathBuf, process::Command};
+use std::{path::PathBuf, process::Command, time::Duration};
 
-use redisson_lock::{LockClient, Owner};
-use testbed::{Server, is_documented};
+use metrics_exporter_prometheus::PrometheusBuilder;
+use redisson_lock::{Config, LockClient, Owner};
+use testbed::{Server, eventually, is_documented};
 
 use crate::{kinds::REENTRANT, stage::Version, worker::Lock};
 
@@ -61,7 +62,11 @@ codec: !<org.redisson.client.codec.StringCodec> {{}}
         "{shown}"
     );
     is_documented(PAGE, "rlock show order:42", &shown);
-    let rust = LockClient::connect(server.url()).await.unwrap();
+    // The recorder of the whole process: background threads of the runtime set the gauges.
+    let page = PrometheusBuilder::new().install_recorder().unwrap();
+    let config = Config::default().with_lock_name_label(true);
+    let rust = LockClient::builder().url(server.url()).config(config);
+    let rust = rust.build().await.unwrap();
     let wanted = rust.reentrant_lock("order:42");
     let holders = wanted.holders().await.unwrap();
     assert!(holders[0].owner.starts_with(&owner), "{holders:?}");
@@ -70,14 +75,28 @@ codec: !<org.redisson.client.codec.StringCodec> {{}}
         java.client_id()
     );
 
-    // The tool forces the lock open, and a waiter of another client acquires it.
+    // The dashboard shows a wait that does not end.
     let waiter = tokio::spawn(async move { wanted.owned_by(&Owner::new()).lock().await });
+    let series = "redisson_lock_oldest_wait_seconds{kind=\"reentrant\",name=\"order:42\"} ";
+    let age = || -> Option<f64> {
+        let text = page.render();
+        let line = text.lines().find_map(|line| line.strip_prefix(series));
+        line.map(|age| age.parse().expect("a number ends the line"))
+    };
+    let is_stuck = async || age().is_some_and(|age| age >= 5.0);
+    eventually("the wait shows", Duration::from_secs(30), is_stuck).await;
+
+    // The tool forces the lock open, and the waiter acquires it.
     let forced = printed(&server, &["unlock", "order:42", "--force", "--yes"]);
     is_documented(PAGE, "rlock unlock order:42 --force --yes", &forced);
     let guard = waiter.await.unwrap().unwrap();
 
     // Java learns of the loss when it unlocks, and the new hold stays.
     let refused = hangs.ask("unlock", &[]).await.unwrap_err();
+    eventually("the wait is over", Duration::from_secs(30), async || {
+        age() == Some(0.0)
+    })
+    .await;
     assert_eq!(refused.class, "IllegalMonitorStateException");
     let page = std::fs::read_to_string(PAGE).unwrap();
     let expected = "attempt to unlock lock, not locked by current thread by node id: ";
