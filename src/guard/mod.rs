@@ -334,6 +334,7 @@ impl<K: Kind> Guard<K> {
     }
 
     /// Where the client's tasks run.
+    #[cfg(feature = "blocking")]
     pub(crate) fn runtime(&self) -> &tokio::runtime::Handle {
         self.engine.runtime()
     }
