@@ -217,6 +217,26 @@ impl MultiGuard {
         wait_for(&self.runtime, self.guard().extend(lease))
     }
 
+    /// Asks the servers whether they have the holds: see [`crate::MultiGuard::check`].
+    ///
+    /// # Errors
+    ///
+    /// As [`crate::MultiGuard::check`].
+    pub fn check(&self) -> Result<(), Error> {
+        wait_for(&self.runtime, self.guard().check())
+    }
+
+    /// Calls `callback` with the reason if the hold is lost before its release: see [`crate::Guard::on_lost`]. The call comes from another
+    /// thread.
+    pub fn on_lost(&self, callback: impl FnOnce(LostReason) + Send + 'static) {
+        self.guard().on_lost(callback);
+    }
+
+    /// The time from which on the owner has had all these locks: see [`crate::MultiGuard::since`].
+    pub fn since(&self) -> std::time::Instant {
+        self.guard().since()
+    }
+
     /// The fencing tokens, by name: see [`crate::MultiGuard::tokens`].
     pub fn tokens(&self) -> Vec<(Arc<str>, i64)> {
         self.guard().tokens()

@@ -2,7 +2,7 @@
 
 use std::{
     fmt,
-    sync::{Arc, OnceLock},
+    sync::{Arc, OnceLock, Weak},
     time::Duration,
 };
 
@@ -162,6 +162,39 @@ impl MultiGuard {
         lost_token.child_token()
     }
 
+    /// Calls `callback` with the reason if the hold is lost before its release: see [`Guard::on_lost`](crate::Guard::on_lost).
+    ///
+    /// # Redisson
+    ///
+    /// None.
+    pub fn on_lost(&self, callback: impl FnOnce(LostReason) + Send + 'static) {
+        let (lost, ended) = (self.cancellation_token(), self.ended.clone());
+        let tenures: Vec<_> = self.tenures().iter().map(Arc::downgrade).collect();
+        self.runtime().spawn(async move {
+            tokio::select! {
+                biased;
+                () = lost.cancelled() => {
+                    let now = Instant::now();
+                    let mut tenures = tenures.iter().filter_map(Weak::upgrade);
+                    let reason = tenures.find_map(|tenure| tenure.lost_reason(now));
+                    // A lost tenure stays lost.
+                    callback(reason.unwrap_or(LostReason::Gone));
+                }
+                () = ended.cancelled() => {}
+            }
+        });
+    }
+
+    /// Returns the time from which on the owner has had all these locks.
+    ///
+    /// # Redisson
+    ///
+    /// None.
+    pub fn since(&self) -> std::time::Instant {
+        let since = self.parts.iter().map(|part| part.hold.tenure().since());
+        since.max().unwrap_or_else(Instant::now).into_std()
+    }
+
     /// Returns the end of the validity if no further renewal succeeds. A renewal moves it forward.
     ///
     /// For a multi-lock, the earliest end among its locks. For a RedLock, the end of the majority: the lease, less the time of the
@@ -204,32 +237,31 @@ impl MultiGuard {
     /// ```
     pub async fn extend(&self, lease: Duration) -> Result<(), Error> {
         let lease = Lease::new(lease).map_err(Error::config)?;
-        let each = self.parts.iter().enumerate().map(|(index, part)| {
-            let extending = part.hold.extend(lease.clone());
-            async move { (index, extending.await) }
-        });
-        let (mut extended, mut failure) = (0, None);
-        let answers = gather(FuturesUnordered::from_iter(each), |_, answer| {
-            match answer {
-                Ok(()) => extended += 1,
-                Err(error) if failure.as_ref().is_none_or(Error::is_lost) => failure = Some(error),
-                Err(_) => {}
-            }
-            let is_enough = self.quota.is_majority() && extended >= self.quota.need;
-            is_enough.then_some(Duration::MAX)
-        });
-        // A hold that ends meanwhile needs no further answer.
-        tokio::select! {
-            biased;
-            () = answers => {}
-            _ = self.lost() => {}
-        }
-        // The loss of one member of a majority is not the group's, and the end of a hold may have come before the last answer.
-        match (self.lost_reason(), failure) {
-            (Some(reason), _) => Err(self.loss_error(reason)),
-            (None, Some(error)) if extended < self.quota.need => Err(error),
-            (None, _) => Ok(()),
-        }
+        let parts = self.parts.iter();
+        self.ask_each(parts.map(|part| part.hold.extend(lease.clone())))
+            .await
+    }
+
+    /// Asks the servers whether they have the holds: see [`Guard::check`](crate::Guard::check).
+    ///
+    /// A multi-lock waits for the answers of all its servers. For a RedLock a majority is enough: it waits for the rest for as
+    /// long as the majority took, plus 10 ms.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Lost`] as soon as too few locks are valid. Otherwise the first failure as [`Guard::check`](crate::Guard::check), when too
+    /// few locks were confirmed.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it only asks.
+    ///
+    /// # Redisson
+    ///
+    /// None.
+    pub async fn check(&self) -> Result<(), Error> {
+        self.ask_each(self.parts.iter().map(|part| part.hold.check()))
+            .await
     }
 
     /// Returns the fencing tokens of the fenced locks, by the names that the caller gave: see [`Guard::token`](crate::Guard::token).
@@ -298,6 +330,38 @@ impl MultiGuard {
     /// The runtime of one of the clients.
     pub(crate) fn runtime(&self) -> &Handle {
         self.parts[0].runtime()
+    }
+
+    /// Asks all members, until it is known whether enough of them hold.
+    async fn ask_each(
+        &self,
+        each: impl Iterator<Item = impl Future<Output = Result<(), Error>>>,
+    ) -> Result<(), Error> {
+        let each = each
+            .enumerate()
+            .map(async |(index, answer)| (index, answer.await));
+        let (mut held, mut failure) = (0, None);
+        let answers = gather(FuturesUnordered::from_iter(each), |_, answer| {
+            match answer {
+                Ok(()) => held += 1,
+                Err(error) if failure.as_ref().is_none_or(Error::is_lost) => failure = Some(error),
+                Err(_) => {}
+            }
+            let is_enough = self.quota.is_majority() && held >= self.quota.need;
+            is_enough.then_some(Duration::MAX)
+        });
+        // A hold that ends meanwhile needs no further answer.
+        tokio::select! {
+            biased;
+            () = answers => {}
+            _ = self.lost() => {}
+        }
+        // The loss of one member of a majority is not the group's, and the end of a hold may have come before the last answer.
+        match (self.lost_reason(), failure) {
+            (Some(reason), _) => Err(self.loss_error(reason)),
+            (None, Some(error)) if held < self.quota.need => Err(error),
+            (None, _) => Ok(()),
+        }
     }
 
     fn lost_reason(&self) -> Option<LostReason> {

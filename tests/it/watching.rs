@@ -2,7 +2,9 @@
 
 use std::{sync::mpsc, time::Duration};
 
-use redisson_lock::{Config, Error, LockClient, LostReason, Owner, blocking};
+use redisson_lock::{
+    AnyLock, Config, Error, LockClient, LostReason, MultiLock, Owner, RedLock, blocking,
+};
 use testbed::Server;
 
 /// The limit for steps that take milliseconds.
@@ -171,4 +173,50 @@ async fn a_check_without_an_answer_ends_nothing() {
     assert_eq!(guard.lost().await, LostReason::Gone);
     client.shutdown().await;
     assert!(guard.check().await.unwrap_err().is_lost());
+}
+
+/// A group asks each of its servers, and a RedLock is content with a majority.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_group_is_checked_and_calls_back() {
+    let servers = [
+        Server::start().await,
+        Server::start().await,
+        Server::start().await,
+    ];
+    let mut clients = Vec::new();
+    for server in &servers {
+        clients.push(connect(server).await);
+    }
+    let locks = || clients.iter().map(|client| client.reentrant_lock("a"));
+    let operate = async |server: &Server| {
+        let operator = connect(server).await.reentrant_lock("a");
+        assert_eq!(operator.force_unlock().await, Ok(true));
+    };
+    let calls = Calls::new();
+    let majority = RedLock::of(locks().map(AnyLock::from));
+    let guard = majority.lock().await.unwrap();
+    guard.on_lost(calls.by("majority"));
+    assert_eq!(guard.check().await, Ok(()));
+    operate(&servers[0]).await;
+    assert_eq!(guard.check().await, Ok(()));
+    assert!(!guard.is_lost());
+    operate(&servers[1]).await;
+    assert!(guard.check().await.unwrap_err().is_lost());
+    assert!(guard.is_lost());
+    assert_eq!(calls.next(), ("majority", LostReason::Gone));
+    drop(guard);
+
+    let all = MultiLock::of(locks().map(AnyLock::from));
+    let guard = all.lock().await.unwrap();
+    guard.on_lost(calls.by("released"));
+    guard.unlock().await.unwrap();
+    let before = std::time::Instant::now();
+    let guard = all.lock().await.unwrap();
+    assert!(guard.since() > before);
+    guard.on_lost(calls.by("all"));
+    assert_eq!(guard.check().await, Ok(()));
+    operate(&servers[2]).await;
+    assert!(guard.check().await.unwrap_err().is_lost());
+    assert_eq!(calls.next(), ("all", LostReason::Gone));
+    calls.assert_no_more();
 }
