@@ -15,9 +15,18 @@ pub enum LostReason {
     Expired,
     /// The server no longer has the hold: the lock was forced open, its key was deleted, or the server lost its data.
     Gone,
-    /// The client was shut down, or the runtime that created it has ended. Nothing renews the hold: it ends with its lease, or at
-    /// once if [`shutdown_and_release`](crate::LockClient::shutdown_and_release) ended the client.
+    /// The client was shut down. Nothing renews the hold: it ends with its lease, or at once if
+    /// [`shutdown_and_release`](crate::LockClient::shutdown_and_release) ended the client.
     Closed,
+    /// The runtime that created the client has ended. Nothing renews the hold: it ends with its lease.
+    RuntimeEnded,
+}
+
+impl LostReason {
+    /// Whether the client has ended, and not the hold.
+    pub(crate) fn is_end_of_client(self) -> bool {
+        matches!(self, LostReason::Closed | LostReason::RuntimeEnded)
+    }
 }
 
 impl std::fmt::Display for LostReason {
@@ -25,9 +34,8 @@ impl std::fmt::Display for LostReason {
         f.write_str(match self {
             LostReason::Expired => "its lease ran out",
             LostReason::Gone => "it is no longer on the server",
-            LostReason::Closed => {
-                "its client was shut down, or the runtime of its client has ended"
-            }
+            LostReason::Closed => "its client was shut down",
+            LostReason::RuntimeEnded => "the runtime of its client has ended",
         })
     }
 }
@@ -88,12 +96,16 @@ impl Cause {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The client was shut down, or the runtime that created it has ended. A client in a static serves one runtime, unless
-    /// it was built with [`own_runtime(true)`](crate::LockClientBuilder::own_runtime); each `#[tokio::test]` has a runtime of its own.
-    #[error(
-        "the lock client was shut down, or the runtime that created it has ended: connect a new client"
-    )]
+    /// The client was shut down.
+    #[error("the lock client was shut down: connect a new one")]
     Closed,
+
+    /// The runtime that created the client has ended. A client in a static serves one runtime, unless it was built with
+    /// [`own_runtime(true)`](crate::LockClientBuilder::own_runtime); each `#[tokio::test]` has a runtime of its own.
+    #[error(
+        "the runtime that created the lock client has ended: connect a new client on this runtime, or build it with `own_runtime(true)`"
+    )]
+    RuntimeEnded,
 
     /// The hold was gone before its release. Another owner may have held the lock since.
     #[error("the hold on `{name}` was lost: {reason}")]

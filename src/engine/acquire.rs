@@ -204,7 +204,7 @@ impl Acquisition<'_> {
                 .wait_for_next_attempt(engine, local_entry, self.deadline)
                 .await;
         if engine.refuses() {
-            return Err(Error::Closed);
+            return Err(engine.closed_error());
         }
         if is_time {
             return Ok(Flow::Continue(()));

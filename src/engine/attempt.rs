@@ -119,7 +119,7 @@ impl Attempt {
     /// Runs the attempt under one owner entry. The owner's other operations wait meanwhile.
     async fn run_under(&mut self, entry: &OwnerEntryRef) -> Result<Ended, Error> {
         if self.engine.refuses() {
-            return Err(Error::Closed);
+            return Err(self.engine.closed_error());
         }
         // Checked before the operation lock, which the other owner needs: this future may wait for
         // a connection with it, and not be polled.
@@ -247,7 +247,7 @@ impl Attempt {
             return Err(no_messages(&spec.channel, &words));
         }
         if engine.refuses() {
-            return Err(Error::Closed);
+            return Err(engine.closed_error());
         }
         Ok(!self.caller.is_gone())
     }
@@ -340,7 +340,7 @@ impl Attempt {
             return Err(replication_error(&self.request.spec, short));
         }
         match self.engine.is_closed() {
-            true => Err(Error::Closed),
+            true => Err(self.engine.closed_error()),
             false => Ok(()),
         }
     }
@@ -443,8 +443,8 @@ impl Engine {
         };
         let attempt = DetachOnDrop::new(self, until, caller.clone(), attempt.run());
         attempt.map(move |outcome| match outcome {
-            Some(outcome) => outcome,
-            None if self.is_closed() => Err(Error::Closed),
+            Some(outcome) => outcome.map_err(|error| self.explained(error)),
+            None if self.is_closed() => Err(self.closed_error()),
             None => Ok(AttemptOutcome::Unanswered {
                 reason: caller.reason().unwrap_or_else(|| NO_ANSWER.into()),
             }),

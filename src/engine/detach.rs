@@ -159,7 +159,7 @@ impl Engine {
             guard.finished();
         };
         self.tasks.spawn_on(task, self.runtime());
-        result.await.unwrap_or(Err(Error::Closed))
+        (result.await).unwrap_or_else(|_| Err(self.closed_error()))
     }
 }
 

@@ -111,12 +111,12 @@ impl Engine {
             let ready = timers::timeout_at(until, self.closed.run_until_cancelled(ready));
             match ready.await {
                 Ok(Some(())) => {}
-                Ok(None) => return Err(Error::Closed),
+                Ok(None) => return Err(self.closed_error()),
                 Err(_) => return Err(self.timeout_error(spec, durability)),
             }
             let error = match self.send(&request, durability).await {
                 Ok(answered) => return Ok(answered),
-                Err(_) if self.is_closed() => return Err(Error::Closed),
+                Err(_) if self.is_closed() => return Err(self.closed_error()),
                 Err(error) => error,
             };
             let again = retry.again(&spec.name, error)?;

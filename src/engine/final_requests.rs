@@ -97,6 +97,10 @@ impl FinalRequests {
     }
 
     /// Whether the runtime ends tasks: one was dropped, or its connection ended before the client closed any.
+    pub(super) fn are_due(&self) -> bool {
+        self.is_due.load(Ordering::Relaxed)
+    }
+
     pub(super) fn are_near(&self) -> bool {
         self.has_begun_to_end.load(Ordering::Acquire) || !lock(&self.pending).is_empty()
     }
@@ -149,7 +153,7 @@ impl Engine {
         let tenures = self.owners.tenures(None);
         for tenure in &tenures {
             self.record_unreleased(tenure, tenure.live_owners());
-            self.lose(tenure, LostReason::Closed);
+            self.lose(tenure, LostReason::RuntimeEnded);
         }
         self.release_without_tasks(&tenures);
         self.ended.cancel();
@@ -190,7 +194,7 @@ fn final_release(tenure: &Arc<Tenure>) -> Option<Request> {
     let reason = tenure.lost_reason(tokio::time::Instant::now());
     let (live, is_ours) = (
         tenure.live_count(),
-        reason.is_none_or(|reason| reason == LostReason::Closed),
+        reason.is_none_or(LostReason::is_end_of_client),
     );
     (is_ours && live < tenure.most_on_server()).then(|| tenure.release_request(live))
 }

@@ -274,7 +274,7 @@ impl Engine {
     fn admission(&self, entry: &mut LocalEntry) -> Result<Option<Admission>, Error> {
         // A closing client notifies the waiters that are registered; a later one sees here that the client has closed.
         if self.refuses() {
-            return Err(Error::Closed);
+            return Err(self.closed_error());
         }
         let Some(signal) = &entry.signal else {
             return Ok(Some(Admission::Ask));

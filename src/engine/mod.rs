@@ -391,6 +391,30 @@ impl Engine {
         self.is_closed.load(Ordering::Acquire)
     }
 
+    /// Why the client has ended.
+    fn end_reason(&self) -> LostReason {
+        match self.final_requests.are_due() {
+            true => LostReason::RuntimeEnded,
+            false => LostReason::Closed,
+        }
+    }
+
+    /// The error of operations after the end of the client.
+    pub(crate) fn closed_error(&self) -> Error {
+        match self.end_reason() {
+            LostReason::RuntimeEnded => Error::RuntimeEnded,
+            _ => Error::Closed,
+        }
+    }
+
+    /// `error`, or for a closed client the error that says why.
+    fn explained(&self, error: Error) -> Error {
+        match error {
+            Error::Closed => self.closed_error(),
+            error => error,
+        }
+    }
+
     /// Whether the client refuses acquisitions, because a shutdown has begun.
     pub(crate) fn refuses(&self) -> bool {
         self.refuses.load(Ordering::Acquire)
@@ -431,10 +455,11 @@ impl Engine {
             loop {
                 let error = match self.send(&request, Durability::Local).await {
                     Ok(answered) => return Ok(answered.reply),
-                    Err(_) if self.is_closed() => return Err(Error::Closed),
+                    Err(_) if self.is_closed() => return Err(self.closed_error()),
                     Err(error) => error,
                 };
-                let again = retry.again(&spec.name, error)?;
+                let again =
+                    (retry.again(&spec.name, error)).map_err(|error| self.explained(error))?;
                 if retry.is_in_doubt() && !repeated {
                     let error = self.unavailable(spec, Durability::Local, again.reason());
                     return Err(error.with_note("whether it was done before that is not known"));
@@ -490,8 +515,10 @@ impl Engine {
         future: impl Future<Output = Result<T, Error>> + Send + 'static,
     ) -> impl Future<Output = Result<T, Error>> {
         let until = Instant::now() + self.config.command_wait;
-        DetachOnDrop::always(self, until, future)
-            .map(move |done| done.unwrap_or_else(|| Err(self.timeout_error(spec, durability))))
+        DetachOnDrop::always(self, until, future).map(move |done| {
+            let done = done.unwrap_or_else(|| Err(self.timeout_error(spec, durability)));
+            done.map_err(|error| self.explained(error))
+        })
     }
 
     /// The error for a request without an answer within `command_wait`.
@@ -511,7 +538,7 @@ impl Engine {
         };
         match tokio::time::timeout(limit, pinged).await {
             Ok(Ok(())) => Ok(began.elapsed()),
-            Ok(Err(CallError::Closed)) => Err(Error::Closed),
+            Ok(Err(CallError::Closed)) => Err(self.closed_error()),
             Ok(Err(CallError::Unanswered { reason, .. })) => {
                 Err(self.batcher.any_unavailable(&*reason))
             }

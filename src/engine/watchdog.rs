@@ -70,7 +70,7 @@ impl Engine {
         let is_news = tenure.lose(reason);
         if is_news {
             let name = &tenure.spec.name;
-            let is_failure = reason != LostReason::Closed;
+            let is_failure = !reason.is_end_of_client();
             match is_failure
                 .then(|| self.log_limits.losses.may_log())
                 .flatten()

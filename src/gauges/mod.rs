@@ -80,7 +80,7 @@ impl From<LostReason> for Loss {
         match reason {
             LostReason::Expired => Loss::Expired,
             LostReason::Gone => Loss::Gone,
-            LostReason::Closed => Loss::Closed,
+            LostReason::Closed | LostReason::RuntimeEnded => Loss::Closed,
         }
     }
 }

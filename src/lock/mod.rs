@@ -320,7 +320,7 @@ impl<K: Kind> Lock<K> {
     pub async fn unlock(&self) -> Result<Released, Error> {
         let spec = self.spec()?;
         if self.engine.is_closed() {
-            return Err(Error::Closed);
+            return Err(self.engine.closed_error());
         }
         self.engine.release_leaked(spec, self.owner(), None).await
     }

@@ -409,7 +409,7 @@ impl<Q: Quorum> GroupLock<Q> {
             .map(async |(member, permit)| {
                 let Member { engine, request } = member;
                 if engine.is_closed() {
-                    return Err(Error::Closed);
+                    return Err(engine.closed_error());
                 }
                 engine.release_leaked(&request.spec, owner, permit).await
             });

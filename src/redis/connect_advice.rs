@@ -49,7 +49,7 @@ pub(super) fn explain(
             "{at} refused the user name or password: {credentials} ({details})"
         )),
         ConnectErrorKind::NoRedis => no_connection(format!(
-            "{at} does not speak the Redis protocol: check the host and port of the URL"
+            "{at} does not speak the Redis protocol: check the host and port"
         )),
         ConnectErrorKind::Config => Error::config(details),
         ConnectErrorKind::Busy => {
@@ -63,7 +63,7 @@ pub(super) fn explain(
             no_connection(format!("no TLS connection to {at}: {advice}"))
         }
         ConnectErrorKind::Database => Error::config(format!(
-            "{at} refused the database with the number in the URL: check the number ({details})"
+            "{at} refused the number of the database: check that number ({details})"
         )),
         ConnectErrorKind::Refused => Error::Redis { message: details },
         ConnectErrorKind::Network | ConnectErrorKind::Closed => no_connection(format!(
@@ -84,14 +84,14 @@ pub(super) fn refusal(answer: &Frame) -> Option<Error> {
     let message = frame::error(answer)?;
     if message.contains("unknown command") {
         return Some(Error::config(
-            "the server of the URL is not a sentinel: use redis://host:port, redis-replicated:// or \
+            "the server is not a sentinel: use redis://host:port, redis-replicated:// or \
              redis-cluster://",
         ));
     }
     let is_refused = message.starts_with("NOAUTH") || message.starts_with("NOPERM");
     is_refused.then(|| {
         Error::config(format!(
-            "the user of the URL may not look up the master: check user, password and ACL rules ({message})"
+            "the user may not look up the master: check user, password and ACL rules ({message})"
         ))
     })
 }

@@ -98,7 +98,8 @@ impl Connector {
             messages,
             wait: CONNECT_WAIT,
             ping_wait: PING_WAIT,
-            credentials: "check the URL: redis://user:password@host, or redis://:password@host",
+            credentials: "check the user and the password, wherever they are set (in a URL: redis://user:password@host, or \
+                 redis://:password@host)",
             is_sentinel: false,
             locator: Arc::new(Fixed),
             scope: None,
@@ -126,7 +127,7 @@ impl Connector {
 
     /// For a sentinel.
     pub(super) fn of_sentinel(mut self) -> Self {
-        self.credentials = "set `sentinelUsername` and `sentinelPassword` in the URL, because sentinels have their \
+        self.credentials = "set `sentinelUsername` and `sentinelPassword`, because sentinels have their \
          own users";
         self.is_sentinel = true;
         self

@@ -35,6 +35,9 @@ const LOOK_OFTEN: Duration = Duration::from_millis(100);
 /// How long the remaining sentinels have once most have answered: the leader of a failover knows of it first.
 const GRACE: Duration = Duration::from_millis(20);
 
+/// The most nodes that an error names.
+const MOST_LISTED: usize = 5;
+
 /// The most sentinels that are asked: a false sentinel must not make the client connect to any number.
 const MOST_KNOWN: usize = 32;
 
@@ -143,6 +146,13 @@ impl Nodes {
             // While no node answers, the client assumes that the master has not moved: its connection or the network broke.
             (Err(Undecided::NoAnswer), Some(last), _) => Ok(last),
             (Err(Undecided::NoAnswer), None, Some(error @ Error::Config { .. })) => Err(error),
+            (Err(Undecided::NoAnswer), None, error) => {
+                let reason = self.explain(Undecided::NoAnswer);
+                Err(Error::unavailable_by(
+                    reason,
+                    error.map(|error| error.cause()),
+                ))
+            }
             (Err(undecided), _, _) => Err(Error::unavailable(self.explain(undecided))),
         };
         (master, answers.unsettled())
@@ -202,7 +212,10 @@ impl Nodes {
         };
         match (undecided, &self.question) {
             (Undecided::NoAnswer, _) => {
-                format!("none of the {who} answered: check their addresses, user and password")
+                let asked = listed(self.known().iter().map(|node| &node.address));
+                format!(
+                    "none of the {who} answered ({asked}): check their addresses, user and password"
+                )
             }
             (Undecided::NoMaster, Question::MasterOf(service)) => {
                 format!("the {who} know no master for the service {service:?}: check its name")
@@ -217,6 +230,19 @@ impl Nodes {
             ),
         }
     }
+}
+
+/// The first of these addresses, and how many follow.
+fn listed<'a>(addresses: impl ExactSizeIterator<Item = &'a Address>) -> String {
+    let more = addresses.len().saturating_sub(MOST_LISTED);
+    let mut listed: Vec<_> = addresses
+        .take(MOST_LISTED)
+        .map(|(host, port)| format!("{host}:{port}"))
+        .collect();
+    if more > 0 {
+        listed.push(format!("{more} more"));
+    }
+    listed.join(", ")
 }
 
 impl Locate for Locator {

@@ -63,7 +63,7 @@ impl From<Error> for Trouble {
             Error::NotHeld { .. } => Self::NotHeld,
             Error::AlreadyHeld { .. } => Self::AlreadyHeld,
             Error::WouldDeadlock { .. } => Self::WouldDeadlock,
-            Error::Closed => Self::Closed,
+            Error::Closed | Error::RuntimeEnded => Self::Closed,
             Error::Replication { .. } => Self::TooFewReplicas,
             Error::Redis { message, .. } if message.contains("OOM ") => Self::NoMemory,
             other => Self::Other(format!("{other:?}")),

@@ -1,6 +1,6 @@
 //! A Java and a Rust service that start from the same file.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use redisson_lock::{LockClient, RedissonConfig};
 use testbed::{Clustered, Server, eventually};
@@ -212,4 +212,105 @@ async fn redisson_4_7_0_and_rust_read_the_same_forms() {
             assert_eq!(read.config(), rust.config(), "{text}: {written:?}");
         }
     }
+}
+
+/// The sections of servers, each with the settings that it needs.
+const SECTIONS: [(&str, &str); 5] = [
+    ("singleServerConfig", "address: redis://127.0.0.1:6379"),
+    (
+        "sentinelServersConfig",
+        "masterName: mymaster\n  sentinelAddresses: [redis://127.0.0.1:6379]",
+    ),
+    (
+        "clusterServersConfig",
+        "nodeAddresses: [redis://127.0.0.1:6379]",
+    ),
+    (
+        "replicatedServersConfig",
+        "nodeAddresses: [redis://127.0.0.1:6379]",
+    ),
+    (
+        "masterSlaveServersConfig",
+        "masterAddress: redis://127.0.0.1:6379",
+    ),
+];
+
+/// Settings of older versions, and mistakes.
+const NOT_OF_4_7: &str = "credentialsReapplyInterval decodeInExecutor failedAttempts pingTimeout reconnectionTimeout retryInterval
+    retryIntervalMax slaveFailsInterval sslKeyManagerFactory sslTrustManagerFactory useLinuxNativeEpoll nosuch Timeout";
+
+/// Each setting of each section, in each section and in the file itself: `unknown` lists what Redisson refuses, and no other one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn redisson_4_7_0_refuses_the_settings_that_are_unknown_here() {
+    let server = Server::start().await;
+    let file = server.dir().join("redisson.yaml");
+    std::fs::write(
+        &file,
+        format!("singleServerConfig:\n  address: {}\n", server.url()),
+    )
+    .unwrap();
+    let java = Version::newest().that_is_built().java_peer_of(&file).await;
+    let java = async |words: &[&str]| java.ask("a", words).await;
+    let mut names: BTreeSet<String> = NOT_OF_4_7.split_whitespace().map(str::to_owned).collect();
+    for class in [
+        "Config",
+        "BaseConfig",
+        "BaseMasterSlaveServersConfig",
+        "SingleServerConfig",
+        "SentinelServersConfig",
+        "ClusterServersConfig",
+        "ReplicatedServersConfig",
+        "MasterSlaveServersConfig",
+    ] {
+        let class = format!("org.redisson.config.{class}");
+        let setters = java(&["methods", &class, "set[A-Z].*"]).await.unwrap();
+        for setter in &setters {
+            let name = setter.split('(').next().unwrap().trim_start_matches("set");
+            names.insert(format!("{}{}", name[..1].to_lowercase(), &name[1..]));
+        }
+    }
+    assert!(names.len() > 100, "{names:?}");
+    let mut refused_here = BTreeSet::new();
+    for (section, needed) in SECTIONS {
+        for name in &names {
+            let text = |is_inside: bool, value: &str| {
+                let indent = if is_inside { "  " } else { "" };
+                format!("{section}:\n  {needed}\n{indent}{name}: {value}\n")
+            };
+            for (is_inside, path) in [(false, name.clone()), (true, format!("{section}.{name}"))] {
+                if needed.contains(&format!("{name}:")) || name == section {
+                    continue;
+                }
+                // An unknown name is refused before its value is read.
+                let asked = java(&["yaml", &text(is_inside, "1")]).await;
+                let is_refused = asked.is_err_and(|error| error.message.contains("isWritable"));
+                let values = [
+                    "1",
+                    "30000",
+                    "true",
+                    "text",
+                    "[]",
+                    "AUTO",
+                    "!<a.DefaultNameMapper> {}",
+                    "!<a.DefaultNatMapper> {}",
+                    "!<a.DefaultCommandMapper> {}",
+                    "!<a.DefaultCredentialsResolver> {}",
+                    "{}",
+                ];
+                let mut read = values
+                    .iter()
+                    .map(|value| RedissonConfig::from_yaml(text(is_inside, value)));
+                match read.find_map(Result::ok) {
+                    Some(read) => {
+                        let is_unknown = read.unknown().contains(&path);
+                        assert_eq!(is_unknown, is_refused, "{path}: {:?}", read.unknown());
+                    }
+                    None if is_refused => {}
+                    None => drop(refused_here.insert(name.clone())),
+                }
+            }
+        }
+    }
+    // A value above is right for each setting that Redisson knows.
+    assert_eq!(refused_here, BTreeSet::new());
 }

@@ -289,16 +289,16 @@ async fn the_end_of_a_clients_runtime_ends_its_holds_and_waits() {
         .await
         .unwrap();
     let reported = async {
-        assert_eq!(guard.lost().await, LostReason::Closed);
+        assert_eq!(guard.lost().await, LostReason::RuntimeEnded);
         token.cancelled().await;
-        assert_eq!(waiter.await.unwrap(), Err(Error::Closed));
-        assert_eq!(second.await.unwrap(), Err(Error::Closed));
+        assert_eq!(waiter.await.unwrap(), Err(Error::RuntimeEnded));
+        assert_eq!(second.await.unwrap(), Err(Error::RuntimeEnded));
         let lost = run.await.unwrap();
         assert!(
             matches!(
                 lost,
                 Err(Error::Lost {
-                    reason: LostReason::Closed,
+                    reason: LostReason::RuntimeEnded,
                     ..
                 })
             ),
@@ -306,11 +306,11 @@ async fn the_end_of_a_clients_runtime_ends_its_holds_and_waits() {
         );
         assert_eq!(
             client.reentrant_lock("c").lock().await.err(),
-            Some(Error::Closed)
+            Some(Error::RuntimeEnded)
         );
         assert_eq!(
             client.reentrant_lock("c").is_locked().await,
-            Err(Error::Closed)
+            Err(Error::RuntimeEnded)
         );
         let report = client.shutdown().await;
         assert_eq!(report.unreleased.len(), 2, "{report:?}");
@@ -366,7 +366,7 @@ async fn no_operation_outlives_the_runtime_of_its_client() {
             assert!(
                 matches!(
                     ended,
-                    Err(Error::Closed | Error::Lost { .. } | Error::Unavailable { .. })
+                    Err(Error::RuntimeEnded | Error::Lost { .. } | Error::Unavailable { .. })
                 ),
                 "{ended:?}"
             );
@@ -426,7 +426,7 @@ async fn a_client_whose_runtime_is_gone_names_the_runtime_in_its_error() {
         .await
         .unwrap();
     let error = client.reentrant_lock("a").lock().await.unwrap_err();
-    assert_eq!(error, Error::Closed);
+    assert_eq!(error, Error::RuntimeEnded);
     assert!(error.to_string().contains("runtime"), "{error}");
 }
 

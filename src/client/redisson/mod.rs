@@ -1,5 +1,6 @@
 //! The configuration file of Java's Redisson: one file for services in both languages.
 
+mod known;
 mod mappers;
 mod section;
 mod security;
@@ -7,10 +8,11 @@ mod servers;
 mod spring;
 mod yaml;
 
-use std::fmt;
+use std::{collections::BTreeSet, fmt, sync::Mutex};
 
+use known::{is_accepted, is_known};
 use mappers::{addresses, prefix};
-use section::{Environment, Section, is_known};
+use section::{Environment, Section};
 use security::{encrypt, log_in, log_in_to_sentinels};
 use servers::{Kind, servers};
 
@@ -18,7 +20,11 @@ use super::{LockClient, LockClientBuilder};
 use crate::{
     config::{Config, ShardedPubSub},
     error::Error,
+    sync::lock,
 };
+
+/// The most lists of settings that are logged.
+const MOST_LOGGED: usize = 100;
 
 /// A configuration of Redisson, read from its YAML (or JSON). Needs the feature `redisson-yaml`.
 ///
@@ -120,8 +126,8 @@ impl RedissonConfig {
         &self.ignored
     }
 
-    /// The names of the settings that Redisson 4.7.0 does not have either: typing errors, or settings of another version.
-    /// Redisson refuses a file with a setting that it does not know.
+    /// The names of the settings that Redisson 4.7.0 refuses, and with them the file: typing errors, and settings of another version or
+    /// of another section. Those of another version may be [ignored](Self::ignored) too, or have their effect here.
     pub fn unknown(&self) -> &[String] {
         &self.unknown
     }
@@ -139,15 +145,17 @@ impl RedissonConfig {
             unknown,
             ..
         } = Self::from_yaml(text)?;
-        if !ignored.is_empty() {
-            let settings = ignored.join(", ");
+        let settings = ignored.join(", ");
+        if !ignored.is_empty() && is_news(&settings) {
             tracing::info!(
                 settings,
                 "settings of the Redisson file have no effect here"
             );
         }
-        if !unknown.is_empty() {
-            let settings = unknown.join(", ");
+        // A setting of an older version is no mistake in a file for that version.
+        let mistakes = unknown.into_iter().filter(|path| !is_known(path));
+        let settings = mistakes.collect::<Vec<_>>().join(", ");
+        if !settings.is_empty() && is_news(&settings) {
             tracing::warn!(
                 settings,
                 "Redisson does not know these settings of its file"
@@ -227,8 +235,17 @@ impl RedissonConfig {
         file.check_names(&section)?;
         section.check_names(&file)?;
         let unread = file.unread().chain(section.unread());
-        let (mut ignored, unknown): (Vec<_>, Vec<_>) = unread.partition(|path| is_known(path));
+        let mut ignored: Vec<_> = unread.filter(|path| is_known(path)).collect();
         ignored.extend(kind.ignored_path(&section)?);
+        let refused = |section: &Section<'_>, place| {
+            let refused = section
+                .names()
+                .filter(move |name| !is_accepted(place, name));
+            refused
+                .map(|name| section.path_of(name))
+                .collect::<Vec<_>>()
+        };
+        let unknown = [refused(&file, None), refused(&section, Some(kind))].concat();
         Ok(Self {
             builder,
             config,
@@ -236,6 +253,13 @@ impl RedissonConfig {
             unknown,
         })
     }
+}
+
+/// Whether no client of this process has logged these `settings`: the clients of one file would repeat them.
+fn is_news(settings: &str) -> bool {
+    static LOGGED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    let mut logged = lock(&LOGGED);
+    logged.len() < MOST_LOGGED && logged.insert(settings.to_owned())
 }
 
 fn locks(file: &Section<'_>) -> Result<Config, Error> {

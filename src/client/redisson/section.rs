@@ -5,25 +5,6 @@ use std::{cell::RefCell, time::Duration};
 use super::yaml::{Node, Value};
 use crate::{config, error::Error};
 
-/// The settings of Redisson 3.10 to 4.7 that have no effect here, at least in some files.
-const WITHOUT_EFFECT: &str = "
-    addressResolverGroupFactory checkMasterLinkStatus checkSentinelsList checkSlaveStatusWithSyncing
-    checkSlotsCoverage cleanUpKeysAmount codec connectionListener connectionMinimumIdleSize connectionPoolSize
-    credentialsReapplyInterval decodeInExecutor dnsMonitoringInterval dnsMonitoringTimes eventLoopGroup executor
-    failedAttempts failedSlaveCheckInterval failedSlaveNodeDetector failedSlaveReconnectionInterval
-    fallbackLoadingToMaster idleConnectionTimeout keepAlive keepPubSubOrder loadBalancer
-    masterConnectionMinimumIdleSize masterConnectionPoolSize maxCleanUpDelay minCleanUpDelay monitorIPChanges
-    nettyExecutor nettyHook nettyThreads pingConnectionInterval pingTimeout readMode reconnectionDelay
-    reconnectionTimeout referenceEnabled reliableTopicWatchdogTimeout retryAttempts retryDelay retryInterval
-    retryIntervalMax scanInterval sentinelUsername sentinelsDiscovery slaveAddresses slaveConnectionMinimumIdleSize
-    slaveConnectionPoolSize slaveFailsInterval sslCiphers sslEnableEndpointIdentification sslKeyManagerFactory
-    sslKeystore sslKeystorePassword sslKeystoreType sslProtocols sslProvider sslTrustManagerFactory sslTruststore
-    sslTruststorePassword sslVerificationMode subscriptionConnectionMinimumIdleSize subscriptionConnectionPoolSize
-    subscriptionMode subscriptionTimeout subscriptionsPerConnection tcpKeepAlive tcpKeepAliveCount tcpKeepAliveIdle
-    tcpKeepAliveInterval tcpNoDelay tcpUserTimeout threads transportMode useLinuxNativeEpoll useScriptCache
-    useThreadClassLoader username valkeyCapabilities
-";
-
 /// Looks up the variable of a `${NAME}`.
 pub(super) type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
 
@@ -168,6 +149,11 @@ impl<'a> Section<'a> {
             .collect()
     }
 
+    /// The names of all settings.
+    pub(super) fn names(&self) -> impl Iterator<Item = &'a str> {
+        self.entries.iter().map(|(key, _)| &**key)
+    }
+
     /// The settings that were not looked up.
     pub(super) fn unread(&self) -> impl Iterator<Item = String> {
         self.unread_keys().map(|key| self.path_of(key))
@@ -262,14 +248,6 @@ fn whole(text: &str) -> Option<u64> {
         let mut parts = digits.split(':').map(|part| of_base(part, 10));
         parts.try_fold(0_u64, |sum, part| sum.checked_mul(60)?.checked_add(part?))
     }
-}
-
-/// Whether Redisson knows a setting that was not looked up.
-pub(super) fn is_known(path: &str) -> bool {
-    let name = path.rsplit('.').next();
-    WITHOUT_EFFECT
-        .split_whitespace()
-        .any(|known| Some(known) == name)
 }
 
 /// Whether `key` is `name` with one or two typing errors.

@@ -130,7 +130,8 @@ impl Drop for Operation {
             let error = self.engine.no_answer(&self.spec, FORGOTTEN);
             self.engine.log_unreleased(&self.spec, &error);
         } else if !self.engine.add_final_request(self.request.clone()) {
-            self.engine.log_unreleased(&self.spec, &Error::Closed);
+            self.engine
+                .log_unreleased(&self.spec, &self.engine.closed_error());
         }
     }
 }
@@ -228,7 +229,7 @@ impl Engine {
         match DetachOnDrop::always(self, until, operation.run()).await {
             Some(Ok(Outcome::Done(detail))) => Ok(Some(detail)),
             Some(Ok(_)) => Ok(None),
-            Some(Err(error)) => Err(error),
+            Some(Err(error)) => Err(self.explained(error)),
             None => {
                 let refused = lock(&caller).take();
                 Err(match refused {
@@ -300,7 +301,7 @@ impl Engine {
 
     pub(super) fn check_open(&self) -> Result<(), Error> {
         match self.is_closed() {
-            true => Err(Error::Closed),
+            true => Err(self.closed_error()),
             false => Ok(()),
         }
     }
@@ -308,7 +309,7 @@ impl Engine {
     /// As [`check_open`](Self::check_open), for what a client that begins to shut down refuses.
     pub(super) fn check_accepts(&self) -> Result<(), Error> {
         match self.refuses() {
-            true => Err(Error::Closed),
+            true => Err(self.closed_error()),
             false => Ok(()),
         }
     }

@@ -164,7 +164,7 @@ impl Permit {
         let mut validity = self.validity();
         let lost = validity.lost_reason(Instant::now());
         if lost.is_none() && engine.is_closed() {
-            validity.lost = Some(LostReason::Closed);
+            validity.lost = Some(engine.end_reason());
         }
         lost.or(validity.lost)
     }

@@ -177,13 +177,15 @@ impl Engine {
             let caller = Caller::default();
             let (until, attempt) = (self.answer_deadline(deadline), try_once(caller.clone()));
             let outcome = match DetachOnDrop::new(self, until, caller.clone(), attempt).await {
-                Some(outcome) => outcome?,
+                Some(outcome) => outcome.map_err(|error| self.explained(error))?,
                 None => AttemptOutcome::Unanswered {
                     reason: caller.reason().unwrap_or_else(|| NO_ANSWER.into()),
                 },
             };
             match (outcome, &waiting) {
-                (AttemptOutcome::Granted(..), _) if self.is_closed() => return Err(Error::Closed),
+                (AttemptOutcome::Granted(..), _) if self.is_closed() => {
+                    return Err(self.closed_error());
+                }
                 (AttemptOutcome::Granted(held, rest), waiting) => {
                     if let Some(waiting) = waiting {
                         synchronizers.waiters().mark_served(spec, waiting.id);

@@ -37,6 +37,17 @@ async fn wrong_and_missing_passwords() {
             "{url}: {text}"
         );
     }
+    // A file and a builder have no URL.
+    let file =
+        format!("singleServerConfig: {{ address: 'redis://127.0.0.1:{port}', password: s3cret }}");
+    let of_file = LockClient::from_redisson_yaml(file).await;
+    let builder = LockClient::builder().url(format!("redis://127.0.0.1:{port}"));
+    let of_builder = builder.credentials("default", "s3cret").build().await;
+    for error in [of_file, of_builder].map(Result::unwrap_err) {
+        let text = crate::in_full(&error);
+        assert!(text.contains("wherever they are set"), "{text}");
+        assert!(!text.contains(SECRET), "{text}");
+    }
     assert_eq!(server.command::<u32>(&["DBSIZE"]).await, 0);
 }
 

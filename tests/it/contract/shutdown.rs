@@ -250,7 +250,7 @@ pub async fn a_client_without_its_runtime_answers<S: Subject>() {
         let locked = timeout(SOON, lock.try_lock())
             .await
             .expect("the call ends in time");
-        let refused = matches!(locked, Err(Error::Unavailable { .. } | Error::Closed));
+        let refused = matches!(locked, Err(Error::RuntimeEnded));
         assert!(refused, "{:?}", locked.map(drop));
         let closed = timeout(SOON, client.shutdown()).await;
         closed.unwrap_or_else(|_| panic!("the shutdown does not end (used before: {used})"));

@@ -73,6 +73,22 @@ async fn an_unknown_service_and_silent_sentinels_are_errors() {
     }
     let silent = refusal(&set_up.url()).await;
     assert!(why(&silent).contains("sentinels"), "{silent:?}");
+    for sentinel in &set_up.sentinels {
+        let address = format!("127.0.0.1:{}", sentinel.port());
+        assert!(why(&silent).contains(&address), "{silent:?}");
+    }
+    assert!(why(&silent).contains("refused"), "{silent:?}");
+    // One address of many is enough to find the mistake.
+    let more: Vec<_> = (2..=9)
+        .map(|port| format!("node=127.0.0.1:{port}"))
+        .collect();
+    let url = format!(
+        "redis-sentinel://127.0.0.1:1/{}?{}",
+        Watched::SERVICE,
+        more.join("&")
+    );
+    let silent = refusal(&url).await;
+    assert!(why(&silent).contains("127.0.0.1:5, 4 more"), "{silent:?}");
 }
 
 /// Servers and sentinels have different users and passwords.
