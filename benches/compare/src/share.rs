@@ -30,8 +30,12 @@ pub enum Share {
     Far { near: usize },
     /// One process of one task, alone, and beside a subscriber that never asks for the lock.
     Dead,
-    /// Clients that read, without and with a process that writes.
-    Readers { clients: usize },
+    /// Clients that read for a random time, without and with a process that writes.
+    Readers {
+        clients: usize,
+        least_ms: u32,
+        most_ms: u32,
+    },
     /// Clients of one task each, all in one process.
     Herd { kind: Kind, clients: usize },
 }
@@ -51,7 +55,7 @@ const CROWD_PROCESSES: usize = 4;
 const READER_PROCESSES: usize = 6;
 const FEWER_READER_PROCESSES: usize = 4;
 
-pub const ALL: [Share; 33] = [
+pub const ALL: [Share; 35] = [
     pair(REENTRANT, 0),
     pair(REENTRANT, 1),
     pair(REENTRANT, 10),
@@ -75,8 +79,10 @@ pub const ALL: [Share; 33] = [
     Far { near: 1 },
     Far { near: 64 },
     Dead,
-    Readers { clients: 6 },
-    Readers { clients: 16 },
+    READERS_6,
+    READERS_16,
+    READERS_20MS,
+    READERS_200MS,
     herd(Kind::Reentrant, 2),
     herd(Kind::Reentrant, 10),
     herd(Kind::Reentrant, 50),
@@ -101,6 +107,22 @@ pub const CROWD_10MS: Share = Crowd {
 pub const MIXED_LONE_JAVA: Share = mixed_of(REENTRANT, LONE_WORK_MS, CROWD, 1);
 /// A task of this crate beside many Java threads.
 pub const MIXED_LONE_RUST: Share = mixed_of(REENTRANT, LONE_WORK_MS, 1, CROWD);
+
+pub const READERS_6: Share = readers_of(6, 5, 25);
+pub const READERS_16: Share = readers_of(16, 5, 25);
+/// Beside a writer of this crate, and beside one of Redisson. Of work of one length, readers would keep
+/// step and leave the lock free.
+pub const READERS_20MS: Share = readers_of(8, 10, 20);
+/// Readers whose work lasts longer than the longest intent.
+pub const READERS_200MS: Share = readers_of(8, 100, 200);
+
+const fn readers_of(clients: usize, least_ms: u32, most_ms: u32) -> Share {
+    Readers {
+        clients,
+        least_ms,
+        most_ms,
+    }
+}
 
 pub const fn pair(taken: Taken, work_ms: u32) -> Share {
     let processes = 2;
@@ -188,7 +210,14 @@ impl Share {
             Crowd { work_ms } => format!("share-crowd-{work_ms}ms"),
             Far { near } => format!("share-far-{near}"),
             Dead => "share-dead".into(),
-            Readers { clients } => format!("share-readers-{clients}"),
+            Readers {
+                clients,
+                most_ms: 25,
+                ..
+            } => format!("share-readers-{clients}"),
+            Readers {
+                clients, most_ms, ..
+            } => format!("share-readers-{clients}-{most_ms}ms"),
             Herd {
                 kind: Kind::Reentrant,
                 clients,
@@ -208,7 +237,8 @@ impl Share {
             Crowd { work_ms } => format!("shares: {CROWD_PROCESSES} processes of {CROWD_TASKS} tasks, {work_ms} ms of work"),
             Far { near } => format!("shares: a task 5 ms away each way beside a process of {near} near, 1 ms of work"),
             Dead => "a process of 1 task, 1 ms of work, alone and beside a subscriber that never asks".into(),
-            Readers { clients } => format!("{clients} clients that read for 5 to 25 ms, without and with a writer"),
+            Readers { clients, least_ms, most_ms } =>
+                format!("{clients} clients that read for {least_ms} to {most_ms} ms, without and with a writer"),
             Herd { kind, clients } => format!("{clients} clients of one task, 1 ms of work, {} lock", kind.text()),
         }
     }
@@ -241,6 +271,7 @@ impl Share {
     pub fn rows(self) -> &'static [&'static str] {
         match self {
             Mixed { .. } => &[MIXED],
+            READERS_20MS | READERS_200MS => &[OURS, REDISSON, MIXED],
             _ => &[OURS, REDISSON],
         }
     }
@@ -290,7 +321,18 @@ impl Share {
                 vec![far, Party::new(peer, REENTRANT, near, 1)]
             }
             Dead => vec![Party::new(peer, REENTRANT, 1, 1)],
-            Readers { clients } => readers(peer, clients),
+            Readers {
+                clients,
+                least_ms,
+                most_ms,
+            } => {
+                let work = Pause::between(f64::from(least_ms), f64::from(most_ms));
+                let writer = match row {
+                    MIXED => REDISSON,
+                    _ => peer,
+                };
+                readers(peer, clients, work, writer)
+            }
             Herd { kind, clients } => vec![Party {
                 clients,
                 ..Party::new(peer, Taken::One(kind), 1, 1)
@@ -300,7 +342,7 @@ impl Share {
 }
 
 /// The contending processes of `Readers`: the last one writes.
-fn readers(peer: &'static str, clients: usize) -> Vec<Party> {
+fn readers(peer: &'static str, clients: usize, work: Pause, writer: &'static str) -> Vec<Party> {
     let processes = match clients {
         few if few <= READER_PROCESSES => few,
         _ => FEWER_READER_PROCESSES,
@@ -308,13 +350,13 @@ fn readers(peer: &'static str, clients: usize) -> Vec<Party> {
     let think = Pause::of(5.0);
     let reader = Party {
         clients: clients / processes,
-        work: Pause::between(5.0, 25.0),
+        work,
         think,
         ..Party::new(peer, Taken::One(Kind::Read), 1, 0)
     };
     let writer = Party {
         think,
-        ..Party::new(peer, WRITE, 1, 1)
+        ..Party::new(writer, WRITE, 1, 1)
     };
     let mut all = vec![reader; processes];
     all.push(writer);
@@ -421,11 +463,11 @@ mod tests {
 
     #[test]
     fn sixteen_readers_are_four_processes_of_four_clients() {
-        let parties = Readers { clients: 16 }.parties(OURS);
+        let parties = READERS_16.parties(OURS);
         let clients = parties.iter().map(|party| party.clients);
         assert_eq!(clients.collect::<Vec<_>>(), [4, 4, 4, 4, 1]);
         assert_eq!(parties[4].taken, WRITE);
-        assert_eq!(Readers { clients: 6 }.parties(REDISSON).len(), 7);
+        assert_eq!(READERS_6.parties(REDISSON).len(), 7);
     }
 
     #[test]

@@ -70,12 +70,33 @@ pub fn targets() -> Vec<Target> {
     all.push(wait(far(64), FirstWait, 500.0));
     let with_without = "turns/s with the subscriber / without";
     all.push(ours(Share::Dead, Ratio, with_without, AtLeast(0.8)));
-    for clients in [6, 16] {
-        let readers = Share::Readers { clients };
+    for readers in [share::READERS_6, share::READERS_16] {
         all.push(ours(readers, Writes, "turns/s of the writer", AtLeast(2.0)));
         all.push(wait(readers, WriterWait, 1000.0));
         let with_without = "reads/s with the writer / without";
         all.push(ours(readers, Ratio, with_without, AtLeast(0.75)));
+    }
+    all.extend(later());
+    all
+}
+
+/// The targets of writers that readers starve: Redisson's beside readers of this crate, and this
+/// crate's beside readers whose work lasts longer than its intents.
+fn later() -> Vec<Target> {
+    let mut all = Vec::new();
+    for (row, readers, least, within) in [
+        (MIXED, share::READERS_20MS, 2.0, 1000.0),
+        (OURS, share::READERS_200MS, 1.0, 2000.0),
+    ] {
+        for (figure, what, reach) in [
+            (Writes, "turns/s of the writer", AtLeast(least)),
+            (WriterWait, "longest wait of the writer, ms", AtMost(within)),
+        ] {
+            all.push(Target {
+                is_later: true,
+                ..target(row, readers, figure, what, 1.0, reach)
+            });
+        }
     }
     all
 }
@@ -125,6 +146,7 @@ fn target(
         figure,
         over: Over::WorstOf(unit),
         reach,
+        is_later: false,
     }
 }
 

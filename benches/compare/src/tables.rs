@@ -136,6 +136,7 @@ fn reached(outcomes: &[Outcome]) -> String {
         let measured = measured.unwrap_or_else(|| "-".into());
         let met = match outcome.is_met() {
             Some(true) => "met",
+            Some(false) if outcome.is_later => "not yet reached",
             Some(false) => "**not met**",
             None => "not measured",
         };

@@ -29,4 +29,6 @@ pub struct Target {
     pub figure: Figure,
     pub over: Over,
     pub reach: Reach,
+    /// Whether the present code is known to miss it: a later version is to reach it.
+    pub is_later: bool,
 }
