@@ -21,7 +21,7 @@ use crate::{
 /// | field | in a file | default |
 /// | --- | --- | --- |
 /// | [`watchdog_lease`](Self::watchdog_lease) | `lockWatchdogTimeout` | 30 s |
-/// | [`client_name`](Self::client_name) | `clientName` | program and process id |
+/// | [`client_name`](Self::client_name) | `clientName` | program, process id and host |
 /// | [`watchdog_batch_size`](Self::watchdog_batch_size) | `lockWatchdogBatchSize` | 100 |
 /// | [`fair_lock_wait`](Self::fair_lock_wait) | `fairLockWaitTimeout` | 300 s |
 /// | [`durability`](Self::durability) | `durability` | `auto` |
@@ -79,8 +79,9 @@ pub struct Config {
     pub watchdog_lease: Duration,
 
     /// The name of this client at the server. `CLIENT LIST` shows its connections as this name, `/` and the
-    /// [id](crate::LockClient::id) of the client; `rlock show` names holders by it. Default: empty, which means the program's name,
-    /// `-` and its process id. Printable ASCII without spaces, at most 128 characters. A server or user that refuses
+    /// [id](crate::LockClient::id) of the client; `rlock show` and [`Holder::client_name`](crate::Holder::client_name) name holders by
+    /// it. Default: empty, which means the program's name, `-`, its process id, `@` and the name of the host, as in `orders-7@web-1`.
+    /// The host's name is that of the kernel (Linux), or of the variable `HOSTNAME`; without both it is left out. Printable ASCII without spaces, at most 128 characters. A server or user that refuses
     /// `CLIENT SETNAME` shows no name.
     ///
     /// Redisson: `clientName`.
@@ -434,6 +435,34 @@ impl Config {
     }
 }
 
+/// The name of a client without a configured one.
+fn default_client_name(program: &str, process: u32, host: Option<&str>) -> String {
+    let shown = |text: &str, most: usize| -> String {
+        // `CLIENT SETNAME` refuses spaces, control characters and everything beyond ASCII.
+        let shown = |letter: char| match letter.is_ascii_graphic() {
+            true => letter,
+            false => '_',
+        };
+        text.trim().chars().map(shown).take(most).collect()
+    };
+    let name = format!("{}-{process}", shown(program, MOST_PROGRAM_NAME));
+    match host.map(|host| shown(host, MOST_HOST_NAME)) {
+        Some(host) if !host.is_empty() => format!("{name}@{host}"),
+        _ => name,
+    }
+}
+
+/// The name of this machine, or of its container.
+fn host_name() -> Option<String> {
+    let of_kernel = || std::fs::read("/proc/sys/kernel/hostname").ok();
+    let of_variable = || Some(std::env::var_os("HOSTNAME")?.into_encoded_bytes());
+    let name = of_kernel().or_else(of_variable)?;
+    Some(String::from_utf8_lossy(&name).into_owned())
+}
+
+/// The most characters of the parts of a default name.
+const MOST_PROGRAM_NAME: usize = 48;
+const MOST_HOST_NAME: usize = 64;
 /// The most characters of a client's name.
 const MOST_CLIENT_NAME: usize = 128;
 
@@ -446,22 +475,18 @@ impl Config {
 
     /// The name of the connections of the client `id`.
     pub(crate) fn connection_name(&self, id: Uuid) -> String {
+        format!("{}/{id}", self.shown_client_name())
+    }
+
+    /// The name of this client at the server.
+    pub(crate) fn shown_client_name(&self) -> String {
         if !self.client_name.is_empty() {
-            return format!("{}/{id}", self.client_name);
+            return self.client_name.clone();
         }
         let program = std::env::args_os().next().map(std::path::PathBuf::from);
-        let name = program.as_deref().and_then(std::path::Path::file_name);
-        let name = name.unwrap_or_default().to_string_lossy();
-        // `CLIENT SETNAME` refuses spaces and control characters.
-        let shown = |letter: char| {
-            if letter.is_ascii_graphic() {
-                letter
-            } else {
-                '_'
-            }
-        };
-        let name: String = name.chars().map(shown).take(MOST_CLIENT_NAME).collect();
-        format!("{name}-{}/{id}", std::process::id())
+        let program = program.as_deref().and_then(std::path::Path::file_name);
+        let program = program.unwrap_or_default().to_string_lossy();
+        default_client_name(&program, std::process::id(), host_name().as_deref())
     }
 
     /// Checks the settings. Returns the watchdog's lease. Cuts a wait to [`Lease::MAX`]: clocks cannot count more.
@@ -760,6 +785,23 @@ mod tests {
             .with_command_wait(ms(8))
             .with_outage_wait(ms(9));
         assert_eq!(set, expected);
+    }
+
+    #[test]
+    fn a_default_name_has_the_host_and_only_letters_that_servers_accept() {
+        let name = default_client_name;
+        assert_eq!(name("orders", 7, Some("web-1\n")), "orders-7@web-1");
+        assert_eq!(name("orders", 7, None), "orders-7");
+        assert_eq!(name("orders", 7, Some(" \n")), "orders-7");
+        let pod = "api.v2_x:8080/a";
+        assert_eq!(name("my app", 7, Some(pod)), format!("my_app-7@{pod}"));
+        assert_eq!(name("g\u{fc}te", 7, Some("b\tc\u{0}d")), "g_te-7@b_c_d");
+        let (program, host) = ("p".repeat(500), "\u{1f512}".repeat(500));
+        let mut long = Config::default().with_client_name(name(&program, u32::MAX, Some(&host)));
+        assert!(long.check().is_ok(), "{}", long.client_name);
+        let shown = Config::default().shown_client_name();
+        let host = host_name().expect("this machine has a name");
+        assert!(shown.ends_with(&format!("@{}", host.trim())), "{shown}");
     }
 
     #[test]

@@ -27,6 +27,7 @@ mod rate_limit;
 mod redis;
 mod semaphore;
 mod server_text;
+mod since;
 mod sync;
 #[cfg(feature = "test-util")]
 pub mod test_util;
@@ -57,6 +58,7 @@ pub use protocol::Protocol;
 #[doc(hidden)]
 pub use redis::probe;
 pub use semaphore::{ExpirablePermit, Permit, PermitExpirableSemaphore, Semaphore};
+pub use since::Since;
 pub use tls_verification::TlsVerification;
 pub use wire::{
     Kind, Queued, Released,

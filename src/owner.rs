@@ -86,6 +86,13 @@ fn number(count: u64, space: Space) -> NonZeroU64 {
     FIRST | (((count << 2) | space as u64) & (i64::MAX as u64))
 }
 
+/// Whether the number behind the client's id in an owner is of this crate: threads of Java have smaller ones.
+pub(crate) fn is_of_this_crate(number: &str) -> bool {
+    let is_number = number.bytes().all(|byte| byte.is_ascii_digit());
+    let number = number.parse().ok().filter(|_| is_number);
+    number.is_some_and(|number: u64| number >= FIRST.get())
+}
+
 fn next(counter: &AtomicU64, space: Space) -> NonZeroU64 {
     number(counter.fetch_add(1, Ordering::Relaxed), space)
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redisson_lock::probe::Frame;
+use redisson_lock::probe::{Frame, since};
 use serde_json::{Value, json};
 
 use crate::{
@@ -99,6 +99,11 @@ impl Owner {
         })
     }
 
+    /// The longest time for which it can have held a lock: since its client was made. Data of Java have no time.
+    pub fn held_at_most(&self) -> Option<Duration> {
+        since(&self.text).at_most()
+    }
+
     /// The id of the client.
     pub fn client(&self) -> &str {
         self.text.split(':').next().unwrap_or_default()
@@ -132,6 +137,11 @@ pub struct Holder {
 }
 
 impl Holder {
+    /// The longest time for which it can have held the lock, if anything tells.
+    pub fn held_at_most(&self) -> Option<Duration> {
+        self.owner.held_at_most()
+    }
+
     /// The language, and the client's name if it is known.
     pub fn by(&self) -> String {
         self.owner.shown_client(self.client.as_deref())
@@ -364,6 +374,7 @@ impl Entry {
                 "writes": holder.writes,
                 "count": holder.count,
                 "remaining_lease_ms": millis(holder.lease),
+                "held_at_most_ms": millis(holder.held_at_most()),
             })
         });
         let queue = self.queue.iter().map(|owner| &owner.text);

@@ -35,14 +35,24 @@ pub struct Named {
     pub name: String,
     pub hosts: BTreeSet<String>,
     pub connections: u64,
+    /// The age of the oldest connection.
+    pub oldest: Duration,
+}
+
+/// A connection with a name, the host that it comes from, and its age.
+struct Connected {
+    name: String,
+    host: String,
+    age: Duration,
 }
 
 impl Named {
     fn shown(&self) -> String {
         let hosts: Vec<_> = self.hosts.iter().map(String::as_str).collect();
+        let oldest = humantime::format_duration(self.oldest);
         let connections = match self.connections {
-            1 => "1 connection".to_owned(),
-            count => format!("{count} connections"),
+            1 => format!("1 connection, for {oldest}"),
+            count => format!("{count} connections, the oldest for {oldest}"),
         };
         format!(
             "{} ({}, {connections})",
@@ -52,7 +62,12 @@ impl Named {
     }
 
     pub fn json(&self) -> serde_json::Value {
-        serde_json::json!({ "name": self.name, "hosts": self.hosts, "connections": self.connections })
+        serde_json::json!({
+            "name": self.name,
+            "hosts": self.hosts,
+            "connections": self.connections,
+            "oldest_connection_ms": self.oldest.as_millis() as u64,
+        })
     }
 }
 
@@ -109,7 +124,8 @@ impl Fleet {
         // This crate names its connections `<name>/<client id>`.
         let names: BTreeMap<_, _> = connections
             .iter()
-            .filter_map(|(name, _)| name.rsplit_once('/').map(|(name, id)| (id, name)))
+            .filter_map(|connected| connected.name.rsplit_once('/'))
+            .map(|(name, id)| (id, name))
             .collect();
         let holders = entries.iter_mut().flat_map(|entry| &mut entry.holders);
         holders.for_each(|holder| {
@@ -121,7 +137,7 @@ impl Fleet {
     /// Named clients of other libraries. Their names do not contain the client id, so no owner can be matched to them.
     pub async fn clients_without_id(&mut self) -> Vec<Named> {
         let mut clients = BTreeMap::<String, Named>::new();
-        for (name, host) in self.named_connections().await {
+        for Connected { name, host, age } in self.named_connections().await {
             if name.contains('/') {
                 continue;
             }
@@ -129,15 +145,17 @@ impl Fleet {
                 name,
                 hosts: BTreeSet::new(),
                 connections: 0,
+                oldest: Duration::ZERO,
             });
             client.hosts.insert(host);
             client.connections += 1;
+            client.oldest = client.oldest.max(age);
         }
         clients.into_values().collect()
     }
 
-    /// The names of the connections, with the hosts that they come from.
-    async fn named_connections(&mut self) -> Vec<(String, String)> {
+    /// The connections with a name.
+    async fn named_connections(&mut self) -> Vec<Connected> {
         let mut named = Vec::new();
         for asked in &mut self.masters {
             let clients = asked.ask("CLIENT", &["LIST"]).await.ok();
@@ -146,7 +164,12 @@ impl Fleet {
                 let field = |name: &str| line.split(' ').find_map(|word| word.strip_prefix(name));
                 let name = field("name=").filter(|name| !name.is_empty())?;
                 let (host, _) = field("addr=")?.rsplit_once(':')?;
-                Some((name.to_owned(), host.to_owned()))
+                let age = field("age=").and_then(|age| age.parse().ok());
+                Some(Connected {
+                    name: name.to_owned(),
+                    host: host.to_owned(),
+                    age: Duration::from_secs(age.unwrap_or_default()),
+                })
             }));
         }
         named
@@ -260,10 +283,13 @@ pub async fn ls(servers: &Servers, pattern: &str, all: bool, json: bool) -> Resu
     Ok(Done::Code(0))
 }
 
-pub const HEADINGS: [&str; 7] = ["NAME", "KIND", "HOLDER", "BY", "COUNT", "LEASE", "WAITING"];
+pub const COLUMNS: usize = 8;
+pub const HEADINGS: [&str; COLUMNS] = [
+    "NAME", "KIND", "HOLDER", "BY", "COUNT", "HELD", "LEASE", "WAITING",
+];
 
 /// The rows of a lock in the table, one per holder.
-pub fn rows(lock: &Entry) -> Vec<[String; 7]> {
+pub fn rows(lock: &Entry) -> Vec<[String; COLUMNS]> {
     let name = lock.name.escape_debug().to_string();
     let waiting = match lock.waiting() {
         0 => String::new(),
@@ -274,7 +300,17 @@ pub fn rows(lock: &Entry) -> Vec<[String; 7]> {
         let holder = if lock.is_foreign() { "" } else { "(free)" };
         let lease = lock.lease.map(shown).unwrap_or_default();
         let empty = String::new;
-        return vec![[name, kind, holder.into(), empty(), empty(), lease, waiting]];
+        let row = [
+            name,
+            kind,
+            holder.into(),
+            empty(),
+            empty(),
+            empty(),
+            lease,
+            waiting,
+        ];
+        return vec![row];
     }
     let mut rows: Vec<_> = lock
         .holders
@@ -291,6 +327,7 @@ pub fn rows(lock: &Entry) -> Vec<[String; 7]> {
                 holder.owner.text.clone(),
                 holder.by(),
                 holder.count.to_string(),
+                holder.held_at_most().map(at_most).unwrap_or_default(),
                 holder.lease.map_or_else(|| "no expiry".to_owned(), shown),
                 first(&waiting),
             ]
@@ -298,11 +335,20 @@ pub fn rows(lock: &Entry) -> Vec<[String; 7]> {
         .collect();
     let unnamed = lock.holder_count.saturating_sub(lock.holders.len() as u64);
     if unnamed > 0 {
-        let mut row: [String; 7] = Default::default();
+        let mut row: [String; COLUMNS] = Default::default();
         row[2] = format!("and {unnamed} more");
         rows.push(row);
     }
     rows
+}
+
+/// Formats the longest time for which a lock can have been held.
+pub fn at_most(age: Duration) -> String {
+    let whole = Duration::from_secs(age.as_secs());
+    match age < Duration::from_secs(60) {
+        true => format!("<={}", shown(age)),
+        false => format!("<={}", humantime::format_duration(whole)).replace(' ', ""),
+    }
 }
 
 /// Formats a time in seconds with one decimal.

@@ -65,7 +65,8 @@ impl LockClient {
         Self { engine }
     }
 
-    /// Returns the id that is part of every owner of this client: `<id>:<n>` in the lock's hash. Each client has a new random id.
+    /// Returns the id that is part of every owner of this client: `<id>:<n>` in the lock's hash. Each client has a new id, of
+    /// the time and random bits. Its time bounds the age of the client's holds ([`Since`](crate::Since)).
     ///
     /// # Redisson
     ///

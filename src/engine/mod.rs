@@ -18,7 +18,8 @@
 //! | [`hold_guard`], [`release`], [`detach`] | - | releases holds; completes what a dropped future began |
 //! | [`final_requests`] | - | releases dropped holds when the runtime has ended |
 //! | [`unreleased`] | which holds the report of a shutdown lists | - |
-//! | [`long_waits`] | - | logs a task that waits for long, and the holder |
+//! | [`long_waits`], [`long_holds`] | - | logs a task that waits or holds for long; shows the oldest to gauges |
+//! | [`holder_details`] | - | names the clients of holders, and says since when they hold |
 //! | [`dropped`] | - | makes later operations wait for the releases of dropped guards |
 //! | [`local_lock`], [`local_wait`] | which task of this client has a lock, and which is next | hands it off |
 //! | [`readers`] | - | lets readers of this client share a hold |
@@ -44,6 +45,7 @@ mod grant;
 mod group;
 mod hold_guard;
 mod hold_set;
+mod holder_details;
 mod intents;
 mod local_lock;
 mod local_wait;
@@ -85,7 +87,7 @@ use std::{
 use futures_util::FutureExt;
 use tokio::{runtime::Handle, time::Instant};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
-use uuid::Uuid;
+use uuid::{NoContext, Timestamp, Uuid};
 
 pub(crate) use group::{Group, Member};
 pub(crate) use hold_guard::{HoldGuard, OnFailure};
@@ -119,6 +121,7 @@ use crate::{
 use detach::DetachOnDrop;
 use dropped::PendingReleases;
 use final_requests::{FinalRequests, RuntimeEndGuard};
+use holder_details::KnownClients;
 use local_wait::ContendedLocks;
 use own_thread::OwnThread;
 use owners::{OwnerEntryRef, OwnerTable};
@@ -156,6 +159,7 @@ pub(crate) struct Engine {
     refusing: CancellationToken,
     /// A copy of `refusing` without a mutex: the token has one, for which all tasks would contend.
     refuses: AtomicBool,
+    known_clients: KnownClients,
     closed: CancellationToken,
     /// A copy of `closed`, as `refuses`.
     is_closed: AtomicBool,
@@ -168,6 +172,12 @@ pub(crate) struct Engine {
     unreleased: UnreleasedHolds,
     /// The shutdown releases the holds that are left.
     releases_held: AtomicBool,
+}
+
+/// Returns the id of a client. Its time tells other clients how old the holds can be. Its random bits come from the operating system,
+/// so that copies of a process differ (P-T10).
+fn new_client_id() -> Uuid {
+    Uuid::new_v7(Timestamp::now(NoContext))
 }
 
 /// Limits of log lines about events that may concern many holds at once.
@@ -242,7 +252,7 @@ impl EngineHandle {
             )));
         }
         runtime::check_drivers(target.is_reached_from_anywhere())?;
-        let id = target.client_id.unwrap_or_else(Uuid::new_v4);
+        let id = target.client_id.unwrap_or_else(new_client_id);
         target.name_connections(&config.connection_name(id));
         let final_requests = FinalRequests::new(target.clone());
         let connected = redis::connect(target, &config).await?;
@@ -290,6 +300,7 @@ impl EngineHandle {
             dropped: Arc::default(),
             refusing: CancellationToken::new(),
             refuses: AtomicBool::new(false),
+            known_clients: KnownClients::default(),
             closed: CancellationToken::new(),
             is_closed: AtomicBool::new(false),
             tasks: TaskTracker::new(),

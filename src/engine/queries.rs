@@ -106,7 +106,9 @@ impl Engine {
             };
             holders.len() >= holders::MOST_LISTED || holders.iter().any(is_it)
         };
-        self.heed(&question, None, holders::holders(reply), has)
+        let mut holders = self.heed(&question, None, holders::holders(reply), has)?;
+        self.describe(spec, &mut holders).await;
+        Ok(holders)
     }
 
     /// Ends the tenures that the server does not have, by its answer to `question`: `known`, and those that are present now. `has` says

@@ -182,7 +182,8 @@ impl<K: Kind> Lock<K> {
     /// Either side of a [`ReadWriteLock`](crate::ReadWriteLock) lists the readers and the writer. While a client hands a lock off in
     /// memory ([`Config::local_hand_off`](crate::Config::local_hand_off)), the server shows the owner to which it granted the lock;
     /// [`LockClient::holds`](crate::LockClient::holds) shows the present owner of this client. Waits for one answer of the server,
-    /// which may be out of date when it arrives.
+    /// which may be out of date when it arrives. For a holder of a client that is new to this one, it waits for a second answer: the
+    /// list of connections, which may be long. Without that right (`+client|list`) the name is missing.
     ///
     /// # Errors
     ///
@@ -201,6 +202,7 @@ impl<K: Kind> Lock<K> {
     /// ```no_run
     /// # async fn example(client: redisson_lock::LockClient) -> Result<(), redisson_lock::Error> {
     /// for holder in client.reentrant_lock("order:42").holders().await? {
+    ///     // 0f8c7a52-..:4611686018427387907 (orders-7@web-1), held for at most 61.0 s, 29.4 s left
     ///     println!("held by {holder}");
     /// }
     /// # Ok(())

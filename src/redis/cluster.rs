@@ -24,6 +24,7 @@ use tokio::{sync::mpsc, time::Instant};
 
 use super::{
     Answered, BoxFuture, CallError, EventSender, Events, HashSlot, Redis,
+    client_names::{self, ClientNames},
     connector::Connector,
     durable::Wait,
     endpoint::{Address, Endpoint},
@@ -263,6 +264,13 @@ impl Redis for Cluster {
         Some(Box::pin(async move {
             rights.ask(&conn, publishing, key, channel).await
         }))
+    }
+
+    fn client_names(&self, key: &Bytes) -> Option<BoxFuture<Option<ClientNames>>> {
+        let routes = self.topology.routes.borrow();
+        let conn = routes.node(hash_slot(key))?.script_conn.current()?;
+        conn.has_description()
+            .then(|| Box::pin(client_names::ask(conn)) as _)
     }
 
     fn heard_elsewhere(&self, channel: &Bytes) -> Option<BoxFuture<bool>> {

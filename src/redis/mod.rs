@@ -20,6 +20,7 @@ mod batch_scope;
 mod batcher;
 mod bundle;
 mod client_info;
+mod client_names;
 mod cluster;
 mod conn;
 mod connect_advice;
@@ -73,6 +74,7 @@ pub(crate) use self::fred::hash_slot;
 pub(crate) use attempts::Servers;
 pub(crate) use batcher::Batcher;
 pub(crate) use bundle::SendPermit;
+pub(crate) use client_names::ClientNames;
 use cluster::Cluster;
 use durable::Wait;
 pub(crate) use endpoint::AddressMap;
@@ -174,6 +176,10 @@ pub(crate) trait Redis: Send + Sync {
     /// Asks the server of `key` whether scripts may publish to `channel`: its words if they may not. `None` if the client knows that
     /// they may, or has no connection to ask by.
     fn refused_message(&self, key: &Bytes, channel: &Bytes) -> Option<BoxFuture<Option<String>>>;
+
+    /// Asks the server of `key` for the names of the clients of this crate that are connected to it; the answer is `None` if the server
+    /// does not tell. `None` without a connection to ask by, and where a peer may end it on the question.
+    fn client_names(&self, key: &Bytes) -> Option<BoxFuture<Option<ClientNames>>>;
 
     /// Whether clients listen to `channel` by the other way of publishing (`PUBLISH` or `SPUBLISH`). `None` if there is
     /// only one way.

@@ -16,7 +16,12 @@ use super::{
     target::Target,
 };
 pub use super::{cluster::Preferred, connection::Frame, rights::QUESTION as MAY_PUBLISH};
-use crate::{endpoint_kind::EndpointKind, error::Error, wire::Refusal};
+use crate::{endpoint_kind::EndpointKind, error::Error, since::Since, wire::Refusal};
+
+/// Returns what the text of an owner tells of the age of its holds.
+pub fn since(owner: &str) -> Since {
+    Since::of_owner(owner)
+}
 
 /// How long a connection may take to open.
 const OPEN_WAIT: Duration = Duration::from_secs(3);

@@ -9,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     Answered, BoxFuture, CallError, EventSender, Events, HashSlot, Redis, Tasks,
     batch_scope::{BatchScope, EndpointScope},
+    client_names::{self, ClientNames},
     conn::refuses_writes,
     connector::Connector,
     durable::{Durable, Durables, Wait},
@@ -282,6 +283,12 @@ impl Redis for SingleServer {
         Some(Box::pin(async move {
             rights.ask(&conn, Publishing::Classic, key, channel).await
         }))
+    }
+
+    fn client_names(&self, _key: &Bytes) -> Option<BoxFuture<Option<ClientNames>>> {
+        let conn = self.conns.script_conn.current()?;
+        conn.has_description()
+            .then(|| Box::pin(client_names::ask(conn)) as _)
     }
 
     fn subscribe(&self, channel: Bytes) -> BoxFuture<Result<(), CallError>> {

@@ -5,6 +5,8 @@ use std::{fmt, sync::Arc, time::Duration};
 use bytes::Bytes;
 use uuid::Uuid;
 
+use crate::{owner, since::Since};
+
 use super::{
     LockSpec, Refusal, Reply, Request,
     reply::{Detail, Outcome},
@@ -33,6 +35,12 @@ pub struct Holder {
     /// How long the holds last unless they are renewed; `None` without expiry. Zero for a reader whose lease has ended: the
     /// server keeps its entry until the last reader releases.
     pub remaining_lease: Option<Duration>,
+    /// Since when it holds the lock: exact for owners of this client, a bound for those of other clients of this crate, not known for
+    /// Java.
+    pub since: Since,
+    /// The [name](crate::Config::client_name) of its client, if that is a client of this crate, is connected to the lock's server,
+    /// and this user may ask for it (`+client|list`).
+    pub client_name: Option<Arc<str>>,
 }
 
 impl Holder {
@@ -41,17 +49,29 @@ impl Holder {
     pub fn client_id(&self) -> Option<Uuid> {
         client_id(&self.owner)
     }
+
+    /// Whether its client is of this crate.
+    pub(crate) fn is_of_this_crate(&self) -> bool {
+        let number = self.owner.split_once(':').map(|(_, number)| number);
+        number.is_some_and(owner::is_of_this_crate)
+    }
 }
 
-/// `<owner>, 2 holds, 29.4 s left`.
+/// `<owner> (orders-7@web-1), 2 holds, held for at most 61.0 s, 29.4 s left`.
 impl fmt::Display for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.owner)?;
+        if let Some(name) = &self.client_name {
+            write!(f, " ({name})")?;
+        }
         if self.writes {
             f.write_str(", writes")?;
         }
         if self.holds != 1 {
             write!(f, ", {} holds", self.holds)?;
+        }
+        if self.since != Since::Unknown {
+            write!(f, ", {}", self.since)?;
         }
         match self.remaining_lease {
             Some(left) => write!(f, ", {:.1} s left", left.as_secs_f64()),
@@ -116,6 +136,8 @@ pub(crate) fn holders(reply: Reply) -> Result<Vec<Holder>, Refusal> {
             None => (owner, false),
         };
         Some(Holder {
+            since: Since::of_owner(owner),
+            client_name: None,
             owner: owner.into(),
             holds: holds.parse().ok()?,
             writes,
@@ -190,6 +212,8 @@ mod tests {
             holds: 1,
             writes: false,
             remaining_lease: Some(Duration::from_millis(29_400)),
+            since: Since::Unknown,
+            client_name: None,
         };
         assert_eq!(
             holder.to_string(),
@@ -197,10 +221,12 @@ mod tests {
         );
         assert!(holder.client_id().is_some());
         (holder.holds, holder.writes, holder.remaining_lease) = (2, true, None);
+        holder.since = Since::NotBefore(std::time::SystemTime::now());
+        holder.client_name = Some("orders-7@web-1".into());
         holder.owner = "worker".into();
         assert_eq!(
             holder.to_string(),
-            "worker, writes, 2 holds, without expiry"
+            "worker (orders-7@web-1), writes, 2 holds, held for at most 0.0 s, without expiry"
         );
         assert!(holder.client_id().is_none());
     }

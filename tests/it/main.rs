@@ -22,6 +22,7 @@ mod handing_over;
 mod hazards;
 mod health;
 mod histories;
+mod holder_details;
 mod holding;
 mod hostile;
 mod in_doubt;

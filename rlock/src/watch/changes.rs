@@ -4,7 +4,10 @@ use std::{collections::BTreeMap, time::Duration};
 
 use serde_json::{Value, json};
 
-use crate::entry::{Entry, Holder, Owner};
+use crate::{
+    entry::{Entry, Holder, Owner},
+    ls::at_most,
+};
 
 /// A change of a lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,8 +74,13 @@ impl Change {
         let about = match &self.what {
             What::Waiting(number) => number.to_string(),
             what => what.by().map_or(String::new(), |By { owner, client }| {
-                let client = client.as_deref();
-                format!("by {} {}", owner.shown_client(client), owner.text)
+                let by = owner.shown_client(client.as_deref());
+                let since = match what {
+                    What::Held(_) => owner.held_at_most(),
+                    _ => None,
+                };
+                let since = since.map(|age| format!("  {}", at_most(age)));
+                format!("by {by} {}{}", owner.text, since.unwrap_or_default())
             }),
         };
         format!(
@@ -97,6 +105,10 @@ impl Change {
             "kind": self.kind,
             "owner": owner.map(|owner| &owner.text),
             "language": owner.map(Owner::language),
+            "held_at_most_ms": match &self.what {
+                What::Held(by) => by.owner.held_at_most().map(|age| age.as_millis() as u64),
+                _ => None,
+            },
             "client": by.and_then(|by| by.client.as_deref()),
             "waiting": waiting,
         })

@@ -172,7 +172,7 @@ impl Screen {
             })
             .collect();
         self.first_row = self.first_row.min(rows.len().saturating_sub(1));
-        let widths: [u16; 7] = std::array::from_fn(|column| {
+        let widths: [u16; ls::COLUMNS] = std::array::from_fn(|column| {
             let cells = rows.iter().map(|(row, _)| row[column].chars().count());
             let widest = cells.max().unwrap_or(0).max(ls::HEADINGS[column].len());
             u16::try_from(widest).unwrap_or(u16::MAX)

@@ -1,6 +1,6 @@
 //! `ls` and `show`: what holds what.
 
-use std::process::Stdio;
+use std::{process::Stdio, time::Instant};
 
 use serde_json::{Value, json};
 use testbed::{Clustered, Server, eventually, slot_of};
@@ -47,6 +47,8 @@ async fn locks_are_listed_with_their_holders_and_waiters() {
     };
     eventually("one waits", GENEROUS, queued).await;
     server.reset_calls().await;
+    let all_begun = Instant::now();
+    let held = all_begun.elapsed().as_millis();
     let output = done(&server, &["ls", "--json"]).await;
     assert_eq!(code(&output), Some(0), "{}", text(&output.stderr));
     let listed = objects(&output);
@@ -57,6 +59,9 @@ async fn locks_are_listed_with_their_holders_and_waiters() {
         assert_eq!(lock["holders"][0]["count"], 1);
         let client = lock["holders"][0]["client"].as_str().unwrap();
         assert!(client.starts_with("rlock-"), "{client}");
+        // The bound is never below the true age.
+        let at_most = lock["holders"][0]["held_at_most_ms"].as_u64().unwrap();
+        assert!((held..60_000).contains(&at_most.into()), "{held}: {lock}");
         let lease = lock["holders"][0]["remaining_lease_ms"].as_u64();
         assert!(lease.is_some_and(|lease| lease <= 30_000), "{lock}");
     }
@@ -68,6 +73,7 @@ async fn locks_are_listed_with_their_holders_and_waiters() {
     assert_eq!(java["holders"][0]["owner"], JAVA);
     assert_eq!(java["holders"][0]["language"], "Java");
     assert_eq!(java["holders"][0]["client"], Value::Null);
+    assert_eq!(java["holders"][0]["held_at_most_ms"], Value::Null);
     assert_eq!(java["holders"][0]["count"], 2);
     assert_eq!(named(&listed, "endless")["remaining_lease_ms"], Value::Null);
     let left = named(&listed, "left");

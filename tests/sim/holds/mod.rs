@@ -6,3 +6,4 @@ mod queries;
 mod renewals;
 mod shortened_leases;
 mod shutdowns;
+mod since;

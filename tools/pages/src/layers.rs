@@ -20,6 +20,7 @@ const LAYERS: [&[&str]; 6] = [
         "protocol",
         "tls_verification",
         "server_text",
+        "since",
         "sync",
         "timers",
     ],
