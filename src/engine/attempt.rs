@@ -388,9 +388,9 @@ impl Attempt {
         if let Some(old) = old.filter(|old| old.live_count() > 0) {
             engine.lose(&old, LostReason::Gone);
         }
-        engine.verify(Vec::from_iter(
-            beside.filter(|other| other.live_count() > 0),
-        ));
+        if let Some(other) = beside.filter(|other| other.live_count() > 0) {
+            engine.verify(vec![other]);
+        }
         engine.record_replaced(request, entry, is_first);
         let kind = request.spec.protocol.kind();
         let telemetry = tenure.telemetry();

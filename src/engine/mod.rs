@@ -459,12 +459,24 @@ impl Engine {
         request: Request,
         repeated: bool,
     ) -> Result<Reply, Error> {
+        self.call_by(spec, request, Durability::Local, repeated)
+            .await
+    }
+
+    /// As [`call`](Self::call), on the connection for this durability.
+    async fn call_by(
+        &self,
+        spec: &LockSpec,
+        request: Request,
+        durability: Durability,
+        repeated: bool,
+    ) -> Result<Reply, Error> {
         runtime::check()?;
         let refusal = Mutex::new(None);
         let answered = async {
             let mut retry = Retry::default();
             loop {
-                let error = match self.send(&request, Durability::Local).await {
+                let error = match self.send(&request, durability).await {
                     Ok(answered) => return Ok(answered.reply),
                     Err(_) if self.is_closed() => return Err(self.closed_error()),
                     Err(error) => error,
@@ -472,8 +484,10 @@ impl Engine {
                 let again =
                     (retry.again(&spec.name, error)).map_err(|error| self.explained(error))?;
                 if retry.is_in_doubt() && !repeated {
-                    let error = self.unavailable(spec, Durability::Local, again.reason());
-                    return Err(error.with_note("whether it was done before that is not known"));
+                    let error = self.unavailable(spec, durability, again.reason());
+                    return Err(
+                        error.with_note("the server may or may not have executed the request")
+                    );
                 }
                 if again.refusal().is_some() {
                     *lock(&refusal) = Some(Arc::new(Cause::server(again.reason())));
@@ -483,7 +497,7 @@ impl Engine {
         };
         let limit = self.config.command_wait;
         let answer = timers::timeout(limit, answered).await;
-        match answer.unwrap_or_else(|_| Err(self.timeout_error(spec, Durability::Local))) {
+        match answer.unwrap_or_else(|_| Err(self.timeout_error(spec, durability))) {
             // No connection has failed: the cause is the server's last transient error, if there
             // was one.
             Err(Error::Unavailable {

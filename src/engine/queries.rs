@@ -1,6 +1,7 @@
 //! Questions about a lock, and what their answers tell of the client's own holds.
 //!
-//! An answer that lacks a hold ends it here: a client that has just been told so does not go on calling it held.
+//! If an answer does not contain one of the client's holds, that hold is lost from then on. A hold that waits for replicas has a
+//! connection of its own, which may follow a failover sooner than that of the questions: the server is asked again there.
 
 use std::sync::Arc;
 
@@ -8,6 +9,7 @@ use tokio::time::Instant;
 
 use super::{Engine, hold_guard::HoldGuard, refusal_error, tenure::Tenure};
 use crate::{
+    durability::Durability,
     error::{Error, LostReason},
     owner::{Owner, OwnerId},
     wire::{
@@ -17,7 +19,7 @@ use crate::{
     },
 };
 
-/// A question that is about to be sent. It concerns tenures that the server has granted before.
+/// A question that is about to be sent. Its answer is news only of tenures that the server granted before `sent`.
 struct Question<'a> {
     spec: &'a LockSpec,
     /// The modes that it asks about.
@@ -33,9 +35,15 @@ impl HoldGuard {
             return Err(tenure.lost_error(reason));
         }
         let spec = &tenure.spec;
-        let request = spec.protocol.renew(spec, &tenure.entry().field, None);
-        let reply = engine.call(spec, request, true).await?;
-        engine.lose_if_absent(tenure, presence(reply))?;
+        let ask = async |durability| {
+            let request = spec.protocol.renew(spec, &tenure.entry().field, None);
+            engine.call_by(spec, request, durability, true).await
+        };
+        let mut answer = presence(ask(Durability::Local).await?);
+        if answer != Ok(Presence::Present) && engine.is_durable(tenure) {
+            answer = presence(ask(engine.durability_of(tenure)).await?);
+        }
+        engine.lose_if_absent(tenure, answer)?;
         // The clock may have ended the hold meanwhile.
         match tenure.lost_reason(Instant::now()) {
             Some(reason) => Err(tenure.lost_error(reason)),
@@ -70,7 +78,7 @@ impl Engine {
             true => answer.holds > 0,
             false => answer.locked,
         };
-        let mut inspection = self.heed(&question, tenure.as_ref(), answer, has)?;
+        let mut inspection = self.end_absent_tenures(&question, tenure.as_ref(), answer, has)?;
         // The server does not count the holds of readers that joined, and counts all under one field together.
         if let Some(tenure) = tenure.filter(|tenure| tenure.is_shared())
             && inspection.holds > 0
@@ -106,14 +114,14 @@ impl Engine {
             };
             holders.len() >= holders::MOST_LISTED || holders.iter().any(is_it)
         };
-        let mut holders = self.heed(&question, None, holders::holders(reply), has)?;
+        let mut holders = self.end_absent_tenures(&question, None, holders::holders(reply), has)?;
         self.describe(spec, &mut holders).await;
         Ok(holders)
     }
 
     /// Ends the tenures that the server does not have, by its answer to `question`: `known`, and those that are present now. `has` says
     /// whether an answer shows a tenure.
-    fn heed<A>(
+    fn end_absent_tenures<A>(
         self: &Arc<Self>,
         question: &Question<'_>,
         known: Option<&Arc<Tenure>>,
@@ -126,8 +134,9 @@ impl Engine {
             true => self.owners.tenures(Some(&spec.name)),
             false => Vec::from_iter(self.owners.present(&spec.name, spec.mode)),
         };
-        let asked =
-            |tenure: &Arc<Tenure>| modes.contains(&tenure.spec.mode) && tenure.since <= *sent;
+        let asked = |tenure: &Arc<Tenure>| {
+            modes.contains(&tenure.spec.mode) && tenure.granted_at() <= *sent
+        };
         for tenure in known.cloned().into_iter().chain(present).filter(asked) {
             let is_there = match &answer {
                 Ok(answer) => has(answer, &tenure),
@@ -137,11 +146,21 @@ impl Engine {
                 }
                 Err(_) => true,
             };
-            if !is_there {
-                self.record_absence(&tenure);
+            if is_there {
+                continue;
+            }
+            match self.is_durable(&tenure) {
+                true => self.verify(vec![tenure]),
+                false => drop(self.record_absence(&tenure)),
             }
         }
         answer.map_err(|refusal| refusal_error(&spec.name, refusal))
+    }
+
+    /// Whether the renewals of `tenure` wait for replicas, and so have a connection of their own.
+    fn is_durable(&self, tenure: &Tenure) -> bool {
+        let listed = self.batcher.replicas(&tenure.spec);
+        self.durability_of(tenure).waits(listed)
     }
 
     /// Loses the tenure if its holds are no longer on the server.

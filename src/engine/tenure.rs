@@ -74,8 +74,9 @@ pub(crate) struct Tenure {
     kept_until: OnceLock<Instant>,
     /// Unique among the tenures of this client.
     pub(super) number: u64,
-    /// The number of the tenure that the server granted. Hand-offs copy it from tenure to tenure.
+    /// The number of the tenure that the server granted, and the time of its answer. Hand-offs copy them from tenure to tenure.
     grant_number: u64,
+    granted_at: Instant,
     /// The time of the watchdog's next look at this tenure. Written under the mutex of its queue.
     pub(super) next_deadline: Mutex<Option<Instant>>,
     /// The last renewal was put off, because another operation had the operation lock.
@@ -110,6 +111,7 @@ impl Tenure {
             readers: None,
             spec: spec.clone(),
             since: hold_set.seen_at,
+            granted_at: hold_set.seen_at,
             hold_set: Mutex::new(hold_set),
             loss_signals: Mutex::new(None),
             durability: Mutex::new(durability),
@@ -145,6 +147,7 @@ impl Tenure {
             local: self.local.clone(),
             since: now,
             grant_number: self.grant_number,
+            granted_at: self.granted_at,
             server_may_keep_it: AtomicBool::new(self.server_may_keep_it()),
             ..Self::new(&self.entry, owner, &next.spec, hold_set, durability, number)
         };
@@ -247,6 +250,11 @@ impl Tenure {
         waits(&default)
             || lock(&self.durability).iter().any(waits)
             || self.local.as_ref().is_some_and(next_waits)
+    }
+
+    /// The time at which the server confirmed what it granted last to the owner of the field, before any hand-off.
+    pub(super) fn granted_at(&self) -> Instant {
+        self.granted_at
     }
 
     /// The time of the confirmation of its first hold.

@@ -195,7 +195,7 @@ impl Engine {
         }
     }
 
-    fn durability_of(&self, tenure: &Tenure) -> Durability {
+    pub(super) fn durability_of(&self, tenure: &Tenure) -> Durability {
         match self.config.check_replicas {
             true => tenure.durability(self.batcher.replicas(&tenure.spec)),
             false => Durability::Local,

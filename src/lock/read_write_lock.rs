@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::Lock;
 use crate::{
     engine::{AcquireRequest, Deadline, OnFailure, Subject},
-    error::{Error, LostReason},
+    error::Error,
     guard::Guard,
     wire::{read::Read, sealed::Known, write::Write},
 };
@@ -150,7 +150,9 @@ impl Guard<Write> {
         // No other owner reads or writes beside a writer, so a refusal is a loss.
         let Some(read) = engine.acquire(&request, Deadline::Once).await? else {
             self.check().await?;
-            return Err(hold.tenure().lost_error(LostReason::Gone));
+            return Err(Error::unavailable(
+                "the server refused a read hold beside the own write hold",
+            ));
         };
         let reading = Guard::new(engine.clone(), read);
         match self.into_hold().release(OnFailure::Log).await {

@@ -29,7 +29,7 @@ use crate::{
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 /// The longest pause between two attempts to connect to one server, before the random part is added.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-/// The longest pause while a caller waits for the connection, after attempts that reached no server: they cost it nothing.
+/// The longest pause while a caller waits for the connection, after attempts that did not reach the server, and so cost it nothing.
 const LONGEST_AWAITED_PAUSE: Duration = Duration::from_millis(200);
 /// The longest pause after short-lived connections of one purpose. There are two purposes, which together make at most one
 /// attempt a second.
@@ -126,7 +126,7 @@ struct InVain {
     number: u32,
     /// When the next attempt may begin.
     next: Option<Instant>,
-    /// When it may begin if a caller waits; `None` if the last attempt reached a server.
+    /// When it may begin if a caller waits; `None` if the last attempt reached the server, which is spared then.
     next_if_awaited: Option<Instant>,
 }
 

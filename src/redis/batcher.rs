@@ -247,9 +247,9 @@ impl Batcher {
             return refused;
         }
         let trouble = self.redis.trouble(slot, durability);
-        let reason = match trouble {
-            Some(_) => NO_CONNECTION.to_owned(),
-            None => reason,
+        let reason = match self.redis.is_ready(slot, durability) {
+            true => reason,
+            false => NO_CONNECTION.to_owned(),
         };
         let reason = match self.redis.server_of(slot) {
             Some(server) if !reason.contains(&server) => format!("{reason} (server {server})"),

@@ -153,7 +153,7 @@ impl Bed {
 fn assert_among(told: &[(&str, String)], texts: &[String]) {
     let notes = [
         "; the operation goes on in the background",
-        "; whether it was done before that is not known",
+        "; the server may or may not have executed the request",
     ];
     for (name, text) in told {
         let plain = notes

@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     durability::Durability,
-    error::{Cause, Error, NO_ANSWER, NO_CONNECTION},
+    error::{Cause, Error, NO_ANSWER},
     sync::lock,
     timers,
     wire::{
@@ -127,7 +127,10 @@ impl Drop for Operation {
             return;
         }
         if self.sendings.may_be_forgotten() {
-            let error = self.engine.no_answer(&self.spec, FORGOTTEN);
+            let error = self
+                .engine
+                .no_answer(&self.spec, NO_ANSWER)
+                .with_note(FORGOTTEN);
             self.engine.log_unreleased(&self.spec, &error);
         } else if !self.engine.add_final_request(self.request.clone()) {
             self.engine
@@ -421,7 +424,7 @@ impl Engine {
                 () = redis.ready(slot, Durability::Local) => {}
                 () = gone => {}
                 () = sendings.not_repeated_any_more() => {
-                    return Err(self.no_answer(spec, NO_CONNECTION).with_note(FORGOTTEN));
+                    return Err(self.no_answer(spec, NO_ANSWER).with_note(FORGOTTEN));
                 }
                 () = self.ended.cancelled() => return Err(Error::Closed),
             }
@@ -442,7 +445,7 @@ impl Engine {
                     biased;
                     // The next connection reports that a call is unanswered, however late that is.
                     () = sendings.not_repeated_any_more() => {
-                        return Err(self.no_answer(spec, NO_CONNECTION).with_note(FORGOTTEN));
+                        return Err(self.no_answer(spec, NO_ANSWER).with_note(FORGOTTEN));
                     }
                     mut answers = repeated => answers.pop().unwrap_or(Err(CallError::Closed)),
                 }

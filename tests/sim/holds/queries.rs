@@ -1,6 +1,6 @@
 //! Queries of locks and clients, and `DynLock`. Under a paused clock.
 
-use std::time::Duration;
+use std::{sync::atomic::Ordering::Relaxed, time::Duration};
 
 use redisson_lock::{
     AnyLock, Config, DynGuard, DynLock, Error, LockClient, MultiLock, Owner,
@@ -8,7 +8,7 @@ use redisson_lock::{
 };
 use tokio::time::{Instant, sleep};
 
-use crate::support::{LEASE, polling_client};
+use crate::support::{LEASE, network::server, polling_client};
 
 const JAVA: &str = "0f8c7a52-5b1e-4f6e-9a55-0d8f6c1b2a3d:47";
 
@@ -48,6 +48,31 @@ async fn holders_of_both_sides_of_a_read_write_lock_have_leases_of_their_own() {
     assert!(left > LEASE && left <= LEASE * 2, "{left:?}");
     assert!(one(writer).remaining_lease.unwrap() <= LEASE);
     reading.unlock().await.unwrap();
+}
+
+/// The lock goes to another owner of the client while the answer is on its way.
+#[tokio::test(start_paused = true)]
+async fn an_answer_ends_the_hold_of_an_owner_that_was_handed_the_lock_meanwhile() {
+    let (server, network) = server();
+    let config = Config::default().with_local_hand_off(Duration::from_secs(60));
+    let client = server.client_with(config).await.unwrap();
+    let lock = client.reentrant_lock("a");
+    let (one, other) = (Owner::new(), Owner::new());
+    let held = lock.owned_by(&one).lock().await.unwrap();
+    let waiting = tokio::spawn({
+        let lock = lock.owned_by(&other);
+        async move { lock.lock().await }
+    });
+    sleep(Duration::from_millis(1)).await;
+    assert!(server.delete("a"));
+    network.0.late_answer.store(1, Relaxed);
+    let asked = tokio::spawn(async move { lock.holders().await });
+    tokio::task::yield_now().await;
+    held.unlock().await.unwrap();
+    let passed = waiting.await.unwrap().unwrap();
+    assert!(!passed.is_lost(), "the answer is on its way");
+    assert_eq!(asked.await.unwrap(), Ok(Vec::new()));
+    assert!(passed.is_lost());
 }
 
 #[tokio::test(start_paused = true)]
