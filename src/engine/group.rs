@@ -314,7 +314,7 @@ impl Group<'_> {
     ) -> Vec<HeldMember> {
         let skipped = first.as_ref().map(|part| part.index);
         let mut taken = Vec::from_iter(first);
-        gather(self.attempts(skipped, deadline), |index, outcome| {
+        gather(self.attempts(skipped, deadline), None, |index, outcome| {
             match outcome {
                 Ok(AttemptOutcome::Granted(hold)) => {
                     self.members[index].engine.notify_waiters_of_owner(&hold);

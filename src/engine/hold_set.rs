@@ -7,13 +7,13 @@
 //! into the future; a release that leaves a shorter lease moves it back, before it is sent. Past it
 //! the holds are lost, whatever the server says later (invariant 2).
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use smallvec::SmallVec;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::loss::HoldSignals;
+use super::loss::{GroupHold, HoldSignals};
 use crate::{error::LostReason, owner::Owner, wire::Lease};
 
 /// Age of the server's last answer from which on a reader that leaves has the client verify the
@@ -53,6 +53,8 @@ struct Hold {
     phase: Phase,
     /// Made for the first task that watches the hold; most holds have none.
     signals: Option<Box<HoldSignals>>,
+    /// The group that has acquired the hold.
+    group: Option<Arc<GroupHold>>,
 }
 
 impl Hold {
@@ -177,6 +179,7 @@ impl HoldSet {
             server_until: sent + lease.duration,
             phase: Phase::Guarded,
             signals: None,
+            group: None,
         });
         self.valid_until = self.valid_until.max(until);
         if watched {
@@ -216,6 +219,7 @@ impl HoldSet {
             lease: alike.lease.clone(),
             phase: Phase::Guarded,
             signals: None,
+            group: None,
             ..*alike
         };
         self.holds.push(hold);
@@ -296,6 +300,7 @@ impl HoldSet {
             (hold.id, hold.owner) = (passed, owner);
             hold.phase = Phase::Guarded;
             hold.signals = None;
+            hold.group = None;
         }
         Some((next, passed))
     }
@@ -307,6 +312,24 @@ impl HoldSet {
     pub(super) fn live_count(&self) -> u32 {
         let live = self.holds.iter().filter(|hold| hold.phase.is_live());
         live.count() as u32
+    }
+
+    /// Whether a hold of `group` has a guard or was leaked.
+    pub(super) fn has_live_hold_of(&self, group: &Arc<GroupHold>) -> bool {
+        let is_of = |other: &Arc<GroupHold>| Arc::ptr_eq(other, group);
+        let mut live = self.holds.iter().filter(|hold| hold.phase.is_live());
+        live.any(|hold| hold.group.as_ref().is_some_and(is_of))
+    }
+
+    pub(super) fn set_group(&mut self, id: HoldId, group: Arc<GroupHold>) {
+        if let Some(hold) = self.holds.iter_mut().find(|hold| hold.id == id) {
+            hold.group = Some(group);
+        }
+    }
+
+    /// The group of each hold; `None` if a hold has none.
+    pub(super) fn groups(&self) -> Option<Vec<Arc<GroupHold>>> {
+        self.holds.iter().map(|hold| hold.group.clone()).collect()
     }
 
     fn holds_of(&self, owner: Owner) -> impl Iterator<Item = &Hold> {

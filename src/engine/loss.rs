@@ -47,7 +47,8 @@ impl Drop for HoldSignals {
     }
 }
 
-/// A hold of a group, as each of its tenures knows it.
+/// A hold of a group, as each of its members knows it.
+#[derive(Debug)]
 pub(super) struct GroupHold {
     pub(super) tenures: Vec<Weak<Tenure>>,
     /// How many members the group has, and how many it needs.
@@ -59,10 +60,11 @@ pub(super) struct GroupHold {
 
 impl GroupHold {
     /// Says for the log whether the group still holds; `None` once its release has begun.
-    pub(super) fn state(&self) -> Option<String> {
+    pub(super) fn state(self: &Arc<Self>) -> Option<String> {
         let now = Instant::now();
         let tenures = self.tenures.iter().filter_map(Weak::upgrade);
-        let tenures: Vec<_> = tenures.filter(|tenure| tenure.live_count() > 0).collect();
+        let is_held = |tenure: &Arc<Tenure>| tenure.hold_set().has_live_hold_of(self);
+        let tenures: Vec<_> = tenures.filter(is_held).collect();
         if tenures.len() < self.tenures.len() {
             return None;
         }

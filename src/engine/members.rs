@@ -46,17 +46,24 @@ impl Quota {
     }
 }
 
-/// Makes the tenures of `parts` know their group.
+/// Makes the holds of `parts` know their group.
 pub(crate) fn join_group(parts: &[HeldMember], quota: Quota) {
-    let tenures = || parts.iter().map(|part| part.hold.tenure());
-    let longest = parts.iter().map(|part| part.answer_wait).max();
+    let tenures = parts.iter().map(|part| part.hold.tenure());
     let group = Arc::new(GroupHold {
-        tenures: tenures().map(Arc::downgrade).collect(),
+        tenures: tenures.map(Arc::downgrade).collect(),
         members: quota.members,
         need: quota.need,
-        answer_wait: longest.filter(|_| quota.is_majority()),
+        answer_wait: longest_answer_wait(parts, quota),
     });
-    tenures().for_each(|tenure| tenure.join_group(group.clone()));
+    for HeldMember { hold, .. } in parts {
+        hold.tenure().join_group(hold.id(), group.clone());
+    }
+}
+
+/// The longest time that a member has to answer; `None` if the group cannot do without one.
+pub(crate) fn longest_answer_wait(parts: &[HeldMember], quota: Quota) -> Option<Duration> {
+    let longest = parts.iter().map(|part| part.answer_wait).max();
+    longest.filter(|_| quota.is_majority())
 }
 
 /// A hold on one of the locks of a group.
@@ -74,18 +81,26 @@ impl HeldMember {
     pub(crate) fn runtime(&self) -> &Handle {
         self.engine.runtime()
     }
+
+    /// The error of an operation that its server has not answered.
+    pub(crate) fn no_answer(&self) -> Error {
+        let spec = &self.hold.tenure().spec;
+        self.engine.timeout_error(spec, Durability::Local)
+    }
 }
 
-/// Records answers until they decide the operation, and then those that come within a short grace. The remaining futures are
-/// dropped: operations of members continue in the background.
+/// Records answers until they decide the operation, and then those that come within a short grace, for `most` in all. The remaining
+/// futures are dropped: operations of members continue in the background.
 ///
 /// `record` takes the answer of a member. Once the answers decide, it returns the longest grace.
 pub(crate) async fn gather<T>(
     mut answers: FuturesUnordered<impl Future<Output = (usize, T)>>,
+    most: Option<Duration>,
     mut record: impl FnMut(usize, T) -> Option<Duration>,
 ) {
     let began = Instant::now();
-    let mut until = None;
+    let mut until = most.map(|most| began + most);
+    let mut is_decided = false;
     loop {
         let next = async {
             match until {
@@ -97,10 +112,10 @@ pub(crate) async fn gather<T>(
             return;
         };
         let longest = record(index, answer);
-        if until.is_none()
-            && let Some(longest) = longest
-        {
-            until = Some(Instant::now() + longest.min(STRAGGLERS_WAIT + began.elapsed()));
+        if let Some(longest) = longest.filter(|_| !is_decided) {
+            is_decided = true;
+            let grace = Instant::now() + longest.min(STRAGGLERS_WAIT + began.elapsed());
+            until = Some(until.map_or(grace, |until| until.min(grace)));
         }
     }
 }
@@ -152,18 +167,18 @@ pub(crate) async fn results_of<'a>(
     let releases: FuturesUnordered<_> = releases.enumerate().map(numbered).collect();
     let mut results: Vec<_> = (0..releases.len()).map(|_| None).collect();
     let mut held = releases.len();
-    gather(releases, |index, result| {
-        held -= usize::from(is_over(&result));
+    let is_decided = |held| quota.is_majority() && held <= quota.spare();
+    // A round may have taken so few members that no answer is needed.
+    let most = is_decided(held).then_some(STRAGGLERS_WAIT);
+    gather(releases, most, |index, result| {
+        held -= usize::from(has_no_hold(&result));
         results[index] = Some(result);
-        (quota.is_majority() && held <= quota.spare()).then_some(Duration::MAX)
+        is_decided(held).then_some(Duration::MAX)
     })
     .await;
     let late = |(engine, spec): (&EngineHandle, &LockSpec)| {
-        engine.unavailable(
-            spec,
-            Durability::Local,
-            "a majority has answered before; the release continues in the background",
-        )
+        let no_answer = engine.timeout_error(spec, Durability::Local);
+        no_answer.with_note("the release goes on in the background")
     };
     let results = results.into_iter().zip(members);
     results
@@ -172,24 +187,26 @@ pub(crate) async fn results_of<'a>(
 }
 
 /// Whether the owner has no such hold any more.
-fn is_over(release: &Result<Released, Error>) -> bool {
+fn has_no_hold(release: &Result<Released, Error>) -> bool {
     matches!(
         release,
         Ok(_) | Err(Error::Lost { .. } | Error::NotHeld { .. })
     )
 }
 
-/// The result of a group from those of its releases. A hold that too few members had before is an error, a loss before any other,
-/// and so is a hold that too many members may still have.
+/// The result of a group from those of its releases.
+///
+/// Returns an error if fewer than `need` members were held before the release, or if more than `spare` members may still be held. A
+/// loss is reported before any other error.
 pub(crate) fn summed_up(
     releases: Vec<Result<Released, Error>>,
     quota: Quota,
 ) -> Result<Released, Error> {
-    let (mut valid, mut unreleased, mut left) = (0, 0, 0);
+    let (mut held_before, mut unreleased, mut left) = (0, 0, 0);
     let mut worst = None;
     for release in releases {
-        valid += usize::from(release.is_ok() || !is_over(&release));
-        unreleased += usize::from(!is_over(&release));
+        held_before += usize::from(release.is_ok() || !has_no_hold(&release));
+        unreleased += usize::from(!has_no_hold(&release));
         match release {
             Ok(Released::Fully) => {}
             Ok(Released::StillHeld { holds }) => left = left.max(holds),
@@ -200,7 +217,7 @@ pub(crate) fn summed_up(
         }
     }
     match worst {
-        Some(error) if valid < quota.need || unreleased > quota.spare() => Err(error),
+        Some(error) if held_before < quota.need || unreleased > quota.spare() => Err(error),
         _ if left > 0 => Ok(Released::StillHeld { holds: left }),
         _ => Ok(Released::Fully),
     }

@@ -33,7 +33,7 @@ use crate::{
     wire::{Lease, LockSpec, Presence, Refusal, Released, Reply, presence},
 };
 
-/// The longest time in which a shutdown waits for the release of a lock that a majority can do without.
+/// The longest time in which a shutdown waits for the release of one member of a RedLock.
 const MAJORITY_SHUTDOWN_WAIT: Duration = Duration::from_millis(500);
 /// How often the last reader to leave yields to ready tasks.
 const MOST_YIELDS: u32 = 4;
@@ -530,7 +530,7 @@ impl Engine {
     }
 
     /// Releases the holds that are left when the client closes, if the shutdown asks for it.
-    /// Reports the holds that are not released. Returns whether a server of a majority has not answered in its time.
+    /// Reports the holds that are not released. Returns whether a member of a RedLock was not released in its time.
     pub(super) async fn release_held(self: &Arc<Self>, tenures: Vec<Arc<Tenure>>) -> bool {
         let is_asked_for = self.releases_held.load(Ordering::Acquire);
         let releases = tenures.into_iter().map(|tenure| async move {
@@ -553,7 +553,9 @@ impl Engine {
     /// How long a shutdown waits for the release of `tenure`. As in an acquisition, a majority waits for a server only as long
     /// as for an answer, and not for one without a connection.
     fn wait_for_last_release(&self, tenure: &Tenure) -> Duration {
-        match tenure.group().and_then(|group| group.answer_wait) {
+        let groups = tenure.groups().unwrap_or_default();
+        let waits: Option<Vec<_>> = groups.iter().map(|group| group.answer_wait).collect();
+        match waits.and_then(|waits| waits.into_iter().max()) {
             Some(_) if !self.batcher.is_ready(&tenure.spec) => Duration::ZERO,
             Some(wait) => wait.min(MAJORITY_SHUTDOWN_WAIT),
             None => SHUTDOWN_WAIT,

@@ -90,8 +90,6 @@ pub(crate) struct Tenure {
     /// expires, the client then releases it.
     server_may_keep_it: AtomicBool,
     telemetry: TenureTelemetry,
-    /// The last group that has acquired a hold of it.
-    group: Mutex<Option<Arc<GroupHold>>>,
 }
 
 impl Tenure {
@@ -127,7 +125,6 @@ impl Tenure {
             server_may_keep_it: AtomicBool::new(false),
             next_deadline: Mutex::new(None),
             telemetry: TenureTelemetry::default(),
-            group: Mutex::new(None),
         }
     }
 
@@ -215,12 +212,13 @@ impl Tenure {
         lock(&self.hold_set)
     }
 
-    pub(super) fn join_group(&self, group: Arc<GroupHold>) {
-        *lock(&self.group) = Some(group);
+    pub(super) fn join_group(&self, id: HoldId, group: Arc<GroupHold>) {
+        self.hold_set().set_group(id, group);
     }
 
-    pub(super) fn group(&self) -> Option<Arc<GroupHold>> {
-        lock(&self.group).clone()
+    /// The groups that have its holds, if a group has each of them.
+    pub(super) fn groups(&self) -> Option<Vec<Arc<GroupHold>>> {
+        self.hold_set().groups()
     }
 
     pub(super) fn telemetry(&self) -> &TenureTelemetry {

@@ -77,7 +77,8 @@ impl Engine {
             {
                 Some(suppressed) => {
                     let server = self.batcher.server_of(&tenure.spec);
-                    let group = tenure.group().and_then(|group| group.state());
+                    let groups = tenure.groups().unwrap_or_default();
+                    let group = groups.iter().rev().find_map(|group| group.state());
                     tracing::warn!(%name, %reason, server, group, suppressed, "a hold was lost");
                 }
                 None => tracing::debug!(%name, %reason, "a hold was lost"),

@@ -14,7 +14,7 @@ use super::Protects;
 use crate::{
     engine::{
         HeldMember, OnFailure, Quota, Tenure, cancel_at_the_loss_of_group, gather, join_group,
-        loss_of_group, lost_reason, release_all, summed_up, valid_until,
+        longest_answer_wait, loss_of_group, lost_reason, release_all, summed_up, valid_until,
     },
     error::{Error, LostReason},
     wire::{Lease, Released},
@@ -207,12 +207,13 @@ impl MultiGuard {
     /// Extends the holds to `lease` from now: see [`Guard::extend`](crate::Guard::extend).
     ///
     /// A multi-lock waits for the answers of all its servers. For a RedLock a majority is enough: it waits for the rest for as
-    /// long as the majority took, plus 10 ms. Later answers extend their locks too.
+    /// long as the majority took, plus 10 ms, and for a majority for a fiftieth of the acquired lease (at least 50 ms). Later answers
+    /// extend their locks too.
     ///
     /// # Errors
     ///
     /// [`Error::Lost`] as soon as too few locks are valid: without any answer, at the end of the validity. Otherwise the first failure
-    /// as [`Guard::extend`](crate::Guard::extend), when too few locks were extended. Extended locks stay extended.
+    /// as [`Guard::extend`](crate::Guard::extend), when too few locks were extended and are still held. Extended locks stay extended.
     ///
     /// # Cancel safety
     ///
@@ -244,13 +245,12 @@ impl MultiGuard {
 
     /// Asks the servers whether they have the holds: see [`Guard::check`](crate::Guard::check).
     ///
-    /// A multi-lock waits for the answers of all its servers. For a RedLock a majority is enough: it waits for the rest for as
-    /// long as the majority took, plus 10 ms.
+    /// Waits as [`extend`](Self::extend) does.
     ///
     /// # Errors
     ///
     /// [`Error::Lost`] as soon as too few locks are valid. Otherwise the first failure as [`Guard::check`](crate::Guard::check), when too
-    /// few locks were confirmed.
+    /// few locks were confirmed and are still held.
     ///
     /// # Cancel safety
     ///
@@ -340,14 +340,17 @@ impl MultiGuard {
         let each = each
             .enumerate()
             .map(async |(index, answer)| (index, answer.await));
-        let (mut held, mut failure) = (0, None);
-        let answers = gather(FuturesUnordered::from_iter(each), |_, answer| {
+        let mut confirmed = vec![false; self.parts.len()];
+        let mut failure = None;
+        let most = longest_answer_wait(&self.parts, self.quota);
+        let answers = gather(FuturesUnordered::from_iter(each), most, |index, answer| {
             match answer {
-                Ok(()) => held += 1,
-                Err(error) if failure.as_ref().is_none_or(Error::is_lost) => failure = Some(error),
-                Err(_) => {}
+                Ok(()) => confirmed[index] = true,
+                // The loss of one member of a majority is not the group's.
+                Err(error) if error.is_lost() => {}
+                Err(error) => failure = failure.take().or(Some(error)),
             }
-            let is_enough = self.quota.is_majority() && held >= self.quota.need;
+            let is_enough = self.quota.is_majority() && self.has_enough(&confirmed);
             is_enough.then_some(Duration::MAX)
         });
         // A hold that ends meanwhile needs no further answer.
@@ -356,12 +359,32 @@ impl MultiGuard {
             () = answers => {}
             _ = self.lost() => {}
         }
-        // The loss of one member of a majority is not the group's, and the end of a hold may have come before the last answer.
-        match (self.lost_reason(), failure) {
-            (Some(reason), _) => Err(self.loss_error(reason)),
-            (None, Some(error)) if held < self.quota.need => Err(error),
-            (None, _) => Ok(()),
+        if self.has_enough(&confirmed) {
+            return Ok(());
         }
+        Err(match self.lost_reason() {
+            Some(reason) => self.loss_error(reason),
+            None => failure.unwrap_or_else(|| self.no_answer(&confirmed)),
+        })
+    }
+
+    /// The members that are not lost, with their indices.
+    fn held_parts(&self) -> impl Iterator<Item = (usize, &HeldMember)> {
+        let now = Instant::now();
+        let parts = self.parts.iter().enumerate();
+        parts.filter(move |(_, part)| part.hold.tenure().lost_reason(now).is_none())
+    }
+
+    /// Whether enough of the `confirmed` members are still held: a member may be lost after its answer.
+    fn has_enough(&self, confirmed: &[bool]) -> bool {
+        let held = self.held_parts().filter(|(index, _)| confirmed[*index]);
+        held.count() >= self.quota.need
+    }
+
+    /// The error of the first held member that has not answered.
+    fn no_answer(&self, confirmed: &[bool]) -> Error {
+        let silent = self.held_parts().find(|(index, _)| !confirmed[*index]);
+        silent.map_or(&self.parts[0], |(_, part)| part).no_answer()
     }
 
     fn lost_reason(&self) -> Option<LostReason> {

@@ -17,6 +17,9 @@ use crate::support::{
 const LEASE: Duration = Duration::from_millis(2_500);
 /// As long as a majority waits for the rest.
 const GRACE: Duration = Duration::from_millis(11);
+/// As long as a majority waits for an answer: a fiftieth of the default lease, and of [`LEASE`].
+const ANSWER: Duration = Duration::from_millis(601);
+const SHORT_ANSWER: Duration = Duration::from_millis(51);
 /// Longer than any wait of a client.
 const NEVER: u64 = 1_000_000_000;
 
@@ -121,10 +124,12 @@ async fn a_majority_without_a_server_is_released_without_it() {
 async fn an_extension_is_lost_as_soon_as_no_majority_is_valid() {
     let fleet = Fleet::of(3).await;
     let guard = fleet.held::<Majority>().await;
-    fleet.delay_answers([1, 2], 2_700);
+    // The validity is 27 ms shorter than the lease, and ends before the time for an answer.
+    sleep(LEASE - Duration::from_millis(60)).await;
+    fleet.delay_answers([1, 2], NEVER);
     let (extended, took) = timed(guard.extend(LEASE)).await;
     assert!(matches!(extended, Err(Error::Lost { .. })), "{extended:?}");
-    assert!(guard.is_lost() && took <= LEASE, "{took:?}");
+    assert!(guard.is_lost() && took < SHORT_ANSWER, "{took:?}");
 }
 
 /// Every member counts, so the answer of a silent one is needed: until the hold is over.
@@ -149,7 +154,54 @@ async fn an_extension_without_enough_answers_names_no_loss() {
         matches!(extended, Err(Error::Unavailable { .. })),
         "{extended:?}"
     );
-    assert!(!guard.is_lost() && took <= Config::default().command_wait);
+    assert!(!guard.is_lost() && took <= ANSWER, "{took:?}");
+}
+
+/// A RedLock with the fewest members cannot do without any.
+#[tokio::test(start_paused = true)]
+async fn a_bare_majority_waits_for_its_members_as_an_acquisition() {
+    let fleet = Fleet::of(3).await;
+    fleet.servers[0].stop();
+    sleep(LEASE).await;
+    for (lease, answer) in [(None, ANSWER), (Some(LEASE), SHORT_ANSWER)] {
+        let lock = fleet.group::<Majority>();
+        let lock = lease.map_or(lock.clone(), |lease| lock.with_lease(lease));
+        let guard = lock.lock().await.unwrap();
+        assert_eq!(guard.names().count(), 2);
+        fleet.delay_answers([1], NEVER);
+        for operation in ["check", "extend"] {
+            let (done, took) = match operation {
+                "check" => timed(guard.check()).await,
+                _ => timed(guard.extend(LEASE)).await,
+            };
+            let is_unavailable = matches!(done, Err(Error::Unavailable { .. }));
+            assert!(is_unavailable && took <= answer, "{operation}: {took:?}");
+            assert!(!guard.is_lost());
+        }
+        fleet.delay_answers([1], 0);
+        fleet.servers[1].disconnect();
+        drop(guard);
+        sleep(2 * LEASE).await;
+    }
+}
+
+/// The first member is lost after its answer, and before that of the second.
+#[tokio::test(start_paused = true)]
+async fn an_extension_counts_the_members_that_are_held_at_its_end() {
+    let fleet = Fleet::of(3).await;
+    let guard = fleet.group::<Majority>().lock().await.unwrap();
+    fleet.delay_answers([1], 300);
+    fleet.delay_answers([2], NEVER);
+    let loss = async {
+        sleep(Duration::from_millis(100)).await;
+        fleet.clients[0].shutdown().await;
+    };
+    let ((extended, took), ()) = tokio::join!(timed(guard.extend(LEASE)), loss);
+    assert!(
+        matches!(extended, Err(Error::Unavailable { .. })),
+        "{extended:?}"
+    );
+    assert!(!guard.is_lost() && took <= ANSWER, "{took:?}");
 }
 
 /// One lost member and one silent one leave a majority of servers without the lock.
@@ -162,6 +214,72 @@ async fn a_lost_member_counts_as_released() {
     let (released, took) = timed(guard.unlock()).await;
     assert_eq!(released, Ok(Released::Fully));
     assert!(took <= GRACE, "{took:?}");
+}
+
+/// Other owners have a majority of the servers, so the group does not need the answer to its only release.
+#[tokio::test(start_paused = true)]
+async fn a_round_with_one_member_does_not_wait_for_its_release() {
+    let fleet = Fleet::of(3).await;
+    let mut rivals = Vec::new();
+    for server in &fleet.servers[1..] {
+        let rival = server.client_with(Config::default()).await.unwrap();
+        rival.reentrant_lock("a").lock().await.unwrap().leak();
+        rivals.push(rival);
+    }
+    let refusals = Duration::from_millis(20);
+    fleet.delay_answers([1, 2], 20);
+    let silence = async {
+        sleep(refusals / 2).await;
+        fleet.delay_answers([0], NEVER);
+    };
+    let lock = fleet.group::<Majority>();
+    let ((acquired, took), ()) = tokio::join!(timed(lock.try_lock()), silence);
+    assert!(acquired.unwrap().is_none());
+    assert!(took <= refusals + GRACE, "{took:?}");
+}
+
+/// The error names the outage, and says that the release goes on.
+#[tokio::test(start_paused = true)]
+async fn a_late_release_goes_on_by_its_error_also_in_an_outage() {
+    for is_stopped in [false, true] {
+        let fleet = Fleet::of(3).await;
+        let guard = fleet.group::<Majority>().lock().await.unwrap();
+        match is_stopped {
+            false => fleet.delay_answers([1], NEVER),
+            true => fleet.servers[1].stop(),
+        }
+        sleep(LEASE).await;
+        let each = results(guard.unlock_each().await);
+        let late = each[1].as_ref().unwrap_err().to_string();
+        let goes_on = "the release goes on in the background";
+        assert!(late.contains(goes_on), "{late}");
+    }
+}
+
+/// The owner has a plain hold of each lock, and a hold of the group beside it, or had.
+#[tokio::test(start_paused = true)]
+async fn a_plain_hold_is_none_of_a_group() {
+    for is_released in [true, false] {
+        let (lines, _recording) = LogLines::record(Level::WARN);
+        let fleet = Fleet::of(3).await;
+        for client in &fleet.clients {
+            client.reentrant_lock("a").lock().await.unwrap().leak();
+        }
+        let guard = fleet.group::<Majority>().lock().await.unwrap();
+        match is_released {
+            true => drop(guard.unlock().await.unwrap()),
+            false => guard.leak(),
+        }
+        fleet.delay_answers([1], NEVER);
+        let (_, took) = timed(fleet.clients[1].shutdown_and_release()).await;
+        assert!(took >= Duration::from_secs(5), "{is_released}: {took:?}");
+        fleet.servers[0].delete("a");
+        fleet.servers[0].disconnect();
+        sleep(LEASE).await;
+        let lost = lines.with("a hold was lost");
+        let names_group = lost.iter().any(|line| line.contains("members"));
+        assert!(!lost.is_empty() && !names_group, "{is_released}: {lost:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
