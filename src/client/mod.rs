@@ -624,8 +624,8 @@ impl LockClient {
     /// lock may be free before a body on another thread reaches that point. Permits of semaphores stay acquired. Locks of finished
     /// [`run_at_least`](crate::Lock::run_at_least) jobs stay held for their time, and the report omits them, as that of
     /// [`shutdown`](Self::shutdown) does. A program whose tasks may still work under a lock should call
-    /// [`shutdown_within`](Self::shutdown_within), or [`shutdown`](Self::shutdown). Waits for up to another 5 s; for the locks of a
-    /// [`RedLock`] half a second, and not without a connection.
+    /// [`shutdown_within`](Self::shutdown_within), or [`shutdown`](Self::shutdown). Waits for up to another 5 s. It waits half a
+    /// second at most for a member of a [`RedLock`], and skips a server without a connection.
     ///
     /// # Cancel safety
     ///
