@@ -12,8 +12,10 @@
 local keys, args = 1, 5
 local function operation(k, owner, holds, lease, channel, base)
   local lock = KEYS[k]
-  local fields = call('HMGET', lock, 'mode', owner, owner .. ':write')
-  local mode, held, writes = fields[1], tonumber(fields[2]), fields[3]
+  local fields = call('HMGET', lock, 'mode', owner)
+  local mode, held = fields[1], tonumber(fields[2])
+  -- The owner writes too, or has written: its job is done, and the lock is kept.
+  local writes = mode == 'write'
   holds = tonumber(holds)
   if not mode or not held or held < holds then
     return ABSENT, 0

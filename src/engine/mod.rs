@@ -646,18 +646,21 @@ impl Engine {
     /// call on.
     pub(crate) async fn shutdown_within(&self, wait: Duration) -> ShutdownReport {
         self.refuse();
-        // A longer wait is more than clocks can count.
-        let _ = timers::timeout(wait.min(Lease::MAX), self.without_holders()).await;
+        // A client that has closed has no holders, and without a runtime there are no timers.
+        if !self.is_closed() && runtime::check().is_ok() {
+            let without_holders = self.closed.run_until_cancelled(self.without_holders());
+            // A longer wait is more than clocks can count.
+            let _ = timers::timeout(wait.min(Lease::MAX), without_holders).await;
+        }
         self.shutdown_and_release().await
     }
 
     /// Completes when neither a lock nor a permit is held. Holds have no count of their own, which each acquisition would change:
     /// this looks for them again and again.
     async fn without_holders(&self) {
-        self.permit_holders.close();
-        self.permit_holders.wait().await;
-        while !self.held().is_empty() {
-            tokio::time::sleep(LOOK_FOR_HOLDERS).await;
+        // A request that was sent before the shutdown may be granted meanwhile.
+        while !self.permit_holders.is_empty() || !self.live_tenures(Instant::now()).is_empty() {
+            timers::sleep(LOOK_FOR_HOLDERS).await;
         }
     }
 

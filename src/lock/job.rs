@@ -103,7 +103,8 @@ impl<K: Kind> Lock<K> {
     /// late clock finds the job done, and skips it.
     ///
     /// Runs `body` for an owner of its own, so no other job of the same task enters. When `body` returns, one request marks the lock as
-    /// done and sets its expiry to the rest of `least`. The call waits for that answer, and nothing later depends on this process. If
+    /// done and sets its expiry to the rest of `least`. The call waits for that answer, and nothing later depends on this process. A
+    /// read hold of the same owner that outlives the body of a job on a write lock keeps lock and mark for as long as it is renewed. If
     /// `least` is over by then, or [`AtLeast::if_ok`] meets an `Err`, the lock is released instead, without a mark. A dropped or
     /// panicking `body` also releases it.
     ///
@@ -159,7 +160,11 @@ impl<K: Kind> Lock<K> {
     /// - `wait` is longer than the [watchdog's lease](crate::Config::watchdog_lease), after which the lock of a crashed runner is free,
     ///   and ends before the next tick.
     ///
-    /// Then each tick runs once, and a crash is taken over. A job that crashed in its middle runs again from its beginning.
+    /// - All instances have the same [`watchdog_lease`](crate::Config::watchdog_lease), and no other program takes the lock with a shorter one.
+    ///
+    /// Then each tick runs once, and a crash is taken over. A job that crashed in its middle runs again from its beginning. A waiting
+    /// instance that cannot reach the server while the lock is kept does not learn of the mark: where the job must not run again for that,
+    /// `least` is longer than `wait` too. The mark does not wait for replicas, so a failover can lose it.
     ///
     /// # Errors
     ///

@@ -272,6 +272,7 @@ impl Semaphore {
     #[doc(alias = "drainPermits")]
     pub async fn drain_permits(&self) -> Result<i64, Error> {
         let spec = self.spec()?;
+        self.engine.check_accepts()?;
         let drained = self
             .engine
             .run_operation(spec, |attempt| semaphore::drain(spec, attempt));

@@ -255,6 +255,25 @@ async fn a_hold_that_outlives_the_body_leaves_a_lock_that_is_kept() {
     assert!(pttl(&server, "job").await <= LONG.as_millis() as i64);
 }
 
+/// The same for a read hold that the body of a job on the write side leaves behind.
+#[tokio::test]
+async fn a_read_hold_that_outlives_the_body_leaves_a_lock_that_is_kept() {
+    let (server, one, other) = bed().await;
+    let [lock, rival] = [&one, &other].map(|client| client.read_write_lock("job"));
+    let body = async |guard: &redisson_lock::Guard<redisson_lock::kind::Write>| {
+        let reading = lock.read().owned_by(&guard.owner()).lock().await;
+        reading.unwrap()
+    };
+    let reading = lock.write().run_at_least(LONG, body).await.unwrap();
+    let reading = reading.ran().unwrap();
+    kept_for(rival.write().run_at_least(LONG, async |_| ()).await);
+    assert_eq!(reading.unlock().await, Ok(Released::Fully));
+    let kept = kept_for(rival.write().run_at_least(LONG, async |_| ()).await);
+    assert!(kept <= LONG);
+    assert!(rival.read().try_lock().await.unwrap().is_none());
+    assert!(pttl(&server, "job").await <= LONG.as_millis() as i64);
+}
+
 /// Extensions and long leases of the body end with it too.
 #[tokio::test]
 async fn the_end_of_the_body_cuts_a_longer_lease() {

@@ -32,6 +32,22 @@ async fn begin(client: &LockClient, wait: Duration) -> JoinHandle<redisson_lock:
     closing
 }
 
+/// A permit whose guard lives keeps neither a second shutdown waiting, nor the first one after it.
+#[tokio::test]
+async fn a_client_that_closes_meanwhile_or_before_has_no_holders() {
+    let (_server, one, _other) = bed(Config::default()).await;
+    let pool = one.semaphore("pool");
+    pool.add_permits(1).await.unwrap();
+    let _permit = pool.acquire().await.unwrap();
+    let first = begin(&one, LONG).await;
+    timeout(SOON, one.shutdown_and_release()).await.unwrap();
+    timeout(SOON, first)
+        .await
+        .expect("the client has closed")
+        .unwrap();
+    timeout(SOON, one.shutdown_within(LONG)).await.unwrap();
+}
+
 #[tokio::test]
 async fn holders_have_their_time_and_acquisitions_are_refused() {
     let (server, one, other) = bed(watched(Duration::from_secs(1))).await;
@@ -56,6 +72,7 @@ async fn holders_have_their_time_and_acquisitions_are_refused() {
             .map(drop),
         one.election("free").campaign("me").await.map(drop),
         pool.acquire().await.map(drop),
+        pool.drain_permits().await.map(drop),
         expirable.acquire().await.map(drop),
         one.count_down_latch("latch").wait().await,
         lock.run(async |_| ()).await,

@@ -310,7 +310,7 @@ impl Engine {
     }
 
     /// As [`check_open`](Self::check_open), for what a client that begins to shut down refuses.
-    pub(super) fn check_accepts(&self) -> Result<(), Error> {
+    pub(crate) fn check_accepts(&self) -> Result<(), Error> {
         match self.refuses() {
             true => Err(self.closed_error()),
             false => Ok(()),
