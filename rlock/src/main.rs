@@ -54,7 +54,7 @@ const OPTIONS: [(&str, &str); 8] = [
     ("`server_name`", "--sni"),
     ("`tls_verification` to `Ca`", "--tls-verification to ca"),
     (
-        "set `sentinelUsername` and `sentinelPassword` in the URL",
+        "set `sentinelUsername` and `sentinelPassword`",
         "set --sentinel-user and --sentinel-password-file",
     ),
     (

@@ -101,7 +101,7 @@ async fn doctor_reports_each_finding_with_a_remedy() {
 async fn rights_that_are_missing_are_named() {
     let server = Server::start_with(&["--appendonly", "yes"]).await;
     let user = "on >secret resetchannels -@all ~app:* ~redisson_lock_queue:{app:* ~redisson_lock_timeout:{app:* \
-        &redisson_lock__channel:{app:* +eval +evalsha +subscribe +unsubscribe +pttl +hmget +hset +pexpire +exists +hexists \
+        &redisson_lock__channel:{app:* +eval +evalsha +subscribe +unsubscribe +pttl +hmget +hset +hdel +pexpire +exists +hexists \
         +publish +del +time +lindex +llen +lpop +lpos +lpush +lrange +lrem +rpush +zcard +zrem +zscore";
     let words: Vec<_> = user.split(' ').filter(|word| !word.is_empty()).collect();
     let words = [&["ACL", "SETUSER", "app"], &words[..]].concat();
