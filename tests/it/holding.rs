@@ -185,12 +185,13 @@ async fn a_server_shows_which_client_a_connection_is_of() {
     let default = names(&server).await;
     // One for scripts and one for messages.
     assert_eq!(default.len(), 2, "{default:?}");
-    let of_this_program = format!("-{}/{id}", std::process::id());
-    assert!(
-        default
-            .iter()
-            .all(|name| name.ends_with(&of_this_program) && name.starts_with("it"))
-    );
+    let of_this_process = format!("-{}@", std::process::id());
+    let is_default = |name: &String| {
+        name.starts_with("it")
+            && name.contains(&of_this_process)
+            && name.ends_with(&format!("/{id}"))
+    };
+    assert!(default.iter().all(is_default), "{default:?}");
     client.shutdown().await;
     let named = |name: &str| Config::default().with_client_name(name);
     let building = |name| {

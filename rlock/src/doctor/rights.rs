@@ -207,7 +207,9 @@ pub async fn look(
         let title = &section.title;
         let missing = missing(&checks, &allowed);
         let unknown = unknown(&checks, &allowed);
-        let works = missing.is_empty() && unknown.iter().all(|right| works_without(right));
+        let is_for_jobs = |right: &String| is_for_jobs(title, right);
+        let works =
+            missing.iter().all(is_for_jobs) && unknown.iter().all(|right| works_without(right));
         if works {
             usable += of_kind.len();
         }
@@ -222,7 +224,10 @@ pub async fn look(
                 RENAMED.to_owned(),
             ),
             _ => (
-                format!("{title}: user {user} lacks {missing}"),
+                format!(
+                    "{title}: user {user} lacks {missing}{}",
+                    if works { JOBS } else { "" }
+                ),
                 format!("ACL SETUSER {user} {missing} (for all names: docs/operations.md, Rights)"),
             ),
         };
@@ -250,6 +255,14 @@ pub async fn look(
 /// Whether locks work without the command: by `EVAL`, and by polls. The check of commands says what that costs.
 fn works_without(right: &str) -> bool {
     matches!(right, "+evalsha" | "+subscribe" | "+unsubscribe")
+}
+
+/// What a user without the right of [`is_for_jobs`] goes without.
+const JOBS: &str = ", which only run_at_least needs: its end takes command_wait longer";
+
+/// Whether only `run_at_least` needs the right, for locks of this section.
+fn is_for_jobs(title: &str, right: &str) -> bool {
+    right == "+hdel" && title != "read, write"
 }
 
 /// The rights to commands that the server does not know, such as renamed ones.

@@ -101,7 +101,7 @@ async fn doctor_reports_each_finding_with_a_remedy() {
 async fn rights_that_are_missing_are_named() {
     let server = Server::start_with(&["--appendonly", "yes"]).await;
     let user = "on >secret resetchannels -@all ~app:* ~redisson_lock_queue:{app:* ~redisson_lock_timeout:{app:* \
-        &redisson_lock__channel:{app:* +eval +evalsha +subscribe +unsubscribe +pttl +hmget +hset +hdel +pexpire +exists +hexists \
+        &redisson_lock__channel:{app:* +eval +evalsha +subscribe +unsubscribe +pttl +hmget +hset +pexpire +exists +hexists \
         +publish +del +time +lindex +llen +lpop +lpos +lpush +lrange +lrem +rpush +zcard +zrem +zscore";
     let words: Vec<_> = user.split(' ').filter(|word| !word.is_empty()).collect();
     let words = [&["ACL", "SETUSER", "app"], &words[..]].concat();
@@ -116,11 +116,20 @@ async fn rights_that_are_missing_are_named() {
     let named = ["--name", "app:x", "--kind", "reentrant"];
     let (code, findings) = examined(&url, &named).await;
     assert_eq!(code, Some(0), "{findings:#?}");
+    // A right that only run_at_least needs is no problem of the kind.
+    let told = format!("{findings:?}");
+    assert!(
+        told.contains("lacks +hdel, which only run_at_least needs"),
+        "{told}"
+    );
     let (code, findings) = examined(&url, &["--name", "app:x", "--kind", "fair"]).await;
     assert_eq!(code, Some(2), "{findings:#?}");
     let problem = findings.iter().find(|found| found["level"] == "problem");
     let to_do = problem.unwrap()["to_do"].as_str().unwrap();
-    assert!(to_do.starts_with("ACL SETUSER app +zadd ("), "{to_do}");
+    assert!(
+        to_do.starts_with("ACL SETUSER app +hdel +zadd ("),
+        "{to_do}"
+    );
     let (code, findings) = examined(&url, &["--name", "other:x"]).await;
     assert_eq!(code, Some(2), "{findings:#?}");
     server
