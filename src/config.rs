@@ -68,8 +68,8 @@ use crate::{
 )]
 #[non_exhaustive]
 pub struct Config {
-    /// The lease of a hold without a fixed lease. The watchdog renews it every third of that time for as long as the hold lasts.
-    /// Default: 30 s. At least 10 ms, at most 100 years.
+    /// The lease of a hold without a fixed lease, and of an expirable permit without one. The watchdog renews it every third of that time for
+    /// as long as the hold lasts. Default: 30 s. At least 10 ms, at most 100 years.
     ///
     /// Redisson: `lockWatchdogTimeout`. Services that share locks may use different values.
     #[cfg_attr(
