@@ -67,7 +67,8 @@ async fn an_answer_ends_the_hold_of_an_owner_that_was_handed_the_lock_meanwhile(
     assert!(server.delete("a"));
     network.0.late_answer.store(1, Relaxed);
     let asked = tokio::spawn(async move { lock.holders().await });
-    tokio::task::yield_now().await;
+    // The hand-off comes later than the question.
+    sleep(Duration::from_millis(1)).await;
     held.unlock().await.unwrap();
     let passed = waiting.await.unwrap().unwrap();
     assert!(!passed.is_lost(), "the answer is on its way");
