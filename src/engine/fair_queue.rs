@@ -104,7 +104,7 @@ impl Engine {
             Ok(left) => left.as_ref().err(),
             Err(_) => refusal.as_ref(),
         };
-        if let Some(error) = failed {
+        if let Some(error) = failed.filter(|error| !self.is_runtime_end(error)) {
             match self.log_limits.failed_releases.may_log_about(error) {
                 Some(suppressed) => {
                     tracing::warn!(

@@ -402,11 +402,11 @@ impl Engine {
         self.is_closed.load(Ordering::Acquire)
     }
 
-    /// Why the client has ended.
+    /// Why the client has ended. The connections of a runtime may end before the task that closes the client.
     fn end_reason(&self) -> LostReason {
-        match self.final_requests.are_due() {
-            true => LostReason::RuntimeEnded,
-            false => LostReason::Closed,
+        match self.refuses() && !self.final_requests.are_due() {
+            true => LostReason::Closed,
+            false => LostReason::RuntimeEnded,
         }
     }
 
@@ -416,6 +416,11 @@ impl Engine {
             LostReason::RuntimeEnded => Error::RuntimeEnded,
             _ => Error::Closed,
         }
+    }
+
+    /// Whether `error` says no more than that the runtime of the client ends.
+    fn is_runtime_end(&self, error: &Error) -> bool {
+        *error == Error::Closed && self.end_reason() == LostReason::RuntimeEnded
     }
 
     /// `error`, or for a closed client the error that says why.

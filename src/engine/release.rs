@@ -352,7 +352,8 @@ impl Engine {
                     self.record_unreleased(tenure, [(tenure.owner_of(id), 1)]);
                     self.record_release(tenure, Some(id), sent, &(most_on_server, None));
                 }
-                if on_failure == OnFailure::Log {
+                // The end of the runtime sends the release.
+                if on_failure == OnFailure::Log && !self.is_runtime_end(&error) {
                     self.log_failed_release(&tenure.spec, &error);
                 }
                 Err(error)
