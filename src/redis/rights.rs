@@ -9,7 +9,6 @@ use super::{
     script_conn::LiveConn,
 };
 use crate::{
-    hash::HashSet,
     sync::{Mutex, lock},
     wire::{Refusal, script::Publishing},
 };
@@ -32,15 +31,25 @@ if type(answer) ~= 'number' then
 end
 return type(answer) == 'number' and 'OK' or 'NO ' .. (type(answer) == 'table' and answer.err or 'an odd answer')";
 
-/// The client's knowledge of its right to publish: the kinds of channels on which it may.
+/// The client's knowledge of its right to publish: the kinds of channels on which it may. There are a handful of kinds, and each
+/// acquisition looks for one.
 #[derive(Clone)]
-pub(super) struct Rights(Option<Arc<Mutex<HashSet<Bytes>>>>);
+pub(super) struct Rights(Option<Arc<Mutex<Vec<Bytes>>>>);
+
+/// Whether a byte ends the kind of a channel.
+fn ends_kind(byte: &u8) -> bool {
+    matches!(byte, b':' | b'{')
+}
 
 /// The kind of a channel: its name without that of the lock.
 fn kind_of(channel: &Bytes) -> Bytes {
-    let is_end = |byte: &u8| matches!(byte, b':' | b'{');
-    let end = channel.iter().position(is_end);
+    let end = channel.iter().position(ends_kind);
     channel.slice(..end.unwrap_or(channel.len()))
+}
+
+fn is_of_kind(channel: &Bytes, kind: &Bytes) -> bool {
+    let lock = channel.strip_prefix(&**kind);
+    lock.is_some_and(|lock| lock.first().is_none_or(ends_kind))
 }
 
 impl Rights {
@@ -53,7 +62,7 @@ impl Rights {
     /// kind of channel. Patterns within a kind are taken to allow all locks that the user may acquire.
     pub(super) fn is_unknown(&self, channel: &Bytes) -> bool {
         let known = self.0.as_ref();
-        known.is_some_and(|known| !lock(known).contains(&kind_of(channel)))
+        known.is_some_and(|known| !lock(known).iter().any(|kind| is_of_kind(channel, kind)))
     }
 
     /// The server's words if scripts may not publish to `channel`. A server that cannot say it now counts as permitting. The script
@@ -77,12 +86,39 @@ impl Rights {
         if *answer == *b"OK"
             && let Some(known) = &self.0
         {
-            lock(known).insert(kind);
+            // Answers to questions that were asked together name the same kind.
+            let mut known = lock(known);
+            if !known.contains(&kind) {
+                known.push(kind);
+            }
         }
         let words = answer.strip_prefix(b"NO ")?;
         match Refusal::from_message(String::from_utf8_lossy(words).into_owned()) {
             Refusal::Failed { message } => Some(message),
             _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn channel_is_of_its_kind_alone() {
+        let channels = [
+            "", ":", "{a}", "k", "k:a", "k:{a}", "k{a}", "kk", "kk:a", "a{k}", "k:",
+        ];
+        let channels = channels.map(Bytes::from);
+        for channel in &channels {
+            for other in &channels {
+                let kind = kind_of(other);
+                assert_eq!(
+                    is_of_kind(channel, &kind),
+                    kind_of(channel) == kind,
+                    "{channel:?}, {kind:?}"
+                );
+            }
         }
     }
 }
