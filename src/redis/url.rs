@@ -271,5 +271,7 @@ fn unix(url: &Given) -> Result<Target, Error> {
 }
 
 #[cfg(test)]
+mod forms_tests;
+#[cfg(test)]
 #[path = "url_tests.rs"]
 mod tests;
