@@ -51,7 +51,7 @@ TEST_THREADS ?= 8
 # cargo runs the examples of a package that is asked for by name, whatever its manifest says.
 DOCUMENTED := -p redisson-lock -p testbed --all-features
 # One set of packages and features, and one profile, for lints, documentation and tests: what one builds, the next uses.
-PACKAGES := -p models -p rlock $(DOCUMENTED)
+PACKAGES := -p models -p histories -p rlock $(DOCUMENTED)
 
 # --- What `make test` runs; `make test-all` runs the rest. See docs/testing.md -------------------------------
 
@@ -148,6 +148,7 @@ run-small:
 	tools/run-tests.sh models "under loom"
 	tools/run-tests.sh gauges "in memory"
 	tools/run-tests.sh memory "in memory"
+	tools/run-tests.sh histories:lib "no server needed"
 	tools/run-tests.sh testbed:lib "no server needed"
 	tools/run-tests.sh testbed:it "on redis-server"
 	@for example in fenced_store axum_service blocking_limit blocking_worker prometheus; do \

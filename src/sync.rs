@@ -1,4 +1,4 @@
-//! Synchronization primitives of the files that `tests/models` checks in every interleaving of threads. There, a module of the same
+//! Synchronization primitives of the files that `crates/models` checks in every interleaving of threads. There, a module of the same
 //! name provides loom's primitives, so this list must stay short.
 
 use std::sync::PoisonError;

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds the test programs of the given packages, and lists them in target/test-programs, a line each: name, path, working folder. The
-# name is that of the cargo target, or `lib` for a library. Names of testbed begin with `testbed:`.
+# name is that of the cargo target, or `lib` for a library. Names of a package in crates/ begin with the package's, such as `testbed:it`.
 #
 # Usage: tools/build-tests.sh CARGO_ARGUMENT...
 set -euo pipefail
@@ -16,6 +16,6 @@ sed -nE '/"test":true.*"executable":"/s|.*"manifest_path":"([^"]*)/Cargo.toml".*
     "$target/test-messages" |
     while read -r kind name path folder; do
         [ "$kind" != lib ] || name=lib
-        case $folder in */testbed) name=testbed:$name ;; esac
+        case $folder in */crates/models) ;; */crates/*) name=${folder##*/}:$name ;; esac
         printf '%s %s %s\n' "$name" "$path" "$folder"
     done >"$target/test-programs"

@@ -4,13 +4,11 @@
 //!
 //! `HISTORY_SEED=<number>` repeats the operations and faults, but not the timing.
 //! `HISTORY_SECONDS=<number>` sets the length: `make soak` runs long histories. A failure prints
-//! its seed, the broken rule and the events before it. `oracle_tests.rs` tests the oracle.
+//! its seed, the broken rule and the events before it. `crates/histories` tests the oracle.
 //!
-//! A new kind is a [`Subject`](subjects::Subject) and one line at the end.
+//! A new kind is a [`Subject`](histories::subjects::Subject) and one line at the end.
 
 mod faults;
-#[path = "../histories/mod.rs"]
-mod played;
 mod queue;
 
 use std::{
@@ -20,7 +18,7 @@ use std::{
 };
 
 use fastrand::Rng;
-use played::{
+use histories::{
     actor::{Actor, Clients, PATIENCE, Scene},
     log::{self, Log},
     oracle::judge,

@@ -7,7 +7,7 @@
 //! | --- | --- |
 //! | [`campaign`] | plays histories on all cores, checks their rules, shrinks a failure, and replays the seeds of past defects |
 //! | [`world`] | the servers of a history, their random faults, and the clients that behave like Redisson |
-//! | [`played`] | the tasks, the log and the oracle of a history, which `tests/it` uses on real servers |
+//! | `histories`, a crate | the tasks, the log and the oracle of a history, which `tests/it` uses on real servers |
 //! | [`synchronizers::histories`] | histories of semaphores and latches |
 //!
 //! | arranged cases, one per test, under a paused clock | |
@@ -27,8 +27,6 @@ mod connections;
 mod groups;
 mod holds;
 mod in_memory_redis;
-#[path = "../histories/mod.rs"]
-mod played;
 mod readers;
 mod support;
 mod synchronizers;

@@ -3,10 +3,9 @@
 use std::time::Duration;
 
 use fastrand::Rng;
+use histories::actor::Scene;
 use testbed::{Faults, Proxy, Server};
 use tokio::time::sleep;
-
-use super::played::actor::Scene;
 
 /// Disturbs one connection behind `proxies` after the other, and seldom the server, each for up to
 /// `longest`. Ends without faults.

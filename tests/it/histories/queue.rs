@@ -3,6 +3,11 @@
 use std::{sync::Arc, time::Duration};
 
 use fastrand::Rng;
+use histories::{
+    actor::{PATIENCE, Scene, number},
+    log::{Side, Spot, Trouble, What},
+    subjects::Wait,
+};
 use redis::aio::MultiplexedConnection;
 use redisson_lock::{LockClient, Owner};
 use testbed::eventually;
@@ -11,12 +16,6 @@ use tokio::{
     time::{sleep, timeout},
 };
 use tokio_util::sync::CancellationToken;
-
-use super::played::{
-    actor::{PATIENCE, Scene, number},
-    log::{Side, Spot, Trouble, What},
-    subjects::Wait,
-};
 
 /// The waiters of one queue.
 const WAITERS: usize = 8;

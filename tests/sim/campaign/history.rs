@@ -11,6 +11,14 @@ use std::{
 };
 
 use fastrand::Rng;
+use histories::{
+    actor::{Actor, Clients, PATIENCE, Scene},
+    log::{self, HoldId, Log, Side, Spot, What},
+    oracle::judge,
+    profiles::{self, CALM, CUTS, FORCED, FREEZES, FULL, OUTAGES, Profile, SILENCES, SLOW},
+    subjects::{self, Subject},
+    verdict::{Rules, Tally},
+};
 use redisson_lock::{
     Config, LockClient, ShardedPubSub,
     test_util::simulation::{self, Replicated},
@@ -26,14 +34,6 @@ use crate::{
         queue_recorder,
         refusals::bounded,
         server_rules::{ServerRules, check_grant_order},
-    },
-    played::{
-        actor::{Actor, Clients, PATIENCE, Scene},
-        log::{self, HoldId, Log, Side, Spot, What},
-        oracle::judge,
-        profiles::{self, CALM, CUTS, FORCED, FREEZES, FULL, OUTAGES, Profile, SILENCES, SLOW},
-        subjects::{self, Subject},
-        verdict::{Rules, Tally},
     },
     world::{
         client_shutdowns::{self, CLOSINGS, ClientShutdowns},

@@ -2,16 +2,15 @@
 
 use std::{sync::Arc, time::Duration};
 
+use histories::{
+    actor::Scene,
+    log::{Side, Spot, What},
+};
 use redisson_lock::test_util::{
     InMemoryRedis,
     simulation::{Frame, RawConnection},
 };
 use tokio::time::sleep;
-
-use crate::played::{
-    actor::Scene,
-    log::{Side, Spot, What},
-};
 
 const LOOK_EVERY: Duration = Duration::from_millis(3);
 

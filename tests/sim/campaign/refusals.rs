@@ -8,6 +8,11 @@ use std::{
     time::Duration,
 };
 
+use histories::{
+    log::{Event, What},
+    profiles::CALM,
+    subjects::{Asker, Subject, Wait},
+};
 use redisson_lock::test_util::{
     InMemoryRedis,
     simulation::{self, Executed, Fate, Faults, Frame},
@@ -18,14 +23,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use crate::{
-    campaign::history::SUBJECTS,
-    played::{
-        log::{Event, What},
-        profiles::CALM,
-        subjects::{Asker, Subject, Wait},
-    },
-};
+use crate::campaign::history::SUBJECTS;
 
 /// How many operations an answer refuses because another owner has the lock.
 pub fn refusals(answer: &Frame) -> u64 {

@@ -5,18 +5,16 @@ use std::{
     time::Duration,
 };
 
+use histories::{
+    HashMap, HashSet,
+    log::{Event, HoldId, Side, Spot, Trouble, What},
+    profiles::{FaultKinds, Profile},
+    subjects::Subject,
+};
 use redisson_lock::{LostReason, Released};
 use tokio::time::{Instant, sleep};
 
-use crate::{
-    played::{
-        HashMap, HashSet,
-        log::{Event, HoldId, Side, Spot, Trouble, What},
-        profiles::{FaultKinds, Profile},
-        subjects::Subject,
-    },
-    world::servers::World,
-};
+use crate::world::servers::World;
 
 /// The least time from the end of a guard's validity to the end of the server's lease: clocks differ.
 const CLOCKS_DIFFER: Duration = Duration::from_millis(2);

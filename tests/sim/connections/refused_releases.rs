@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use histories::subjects::{Asker, Wait};
 use redisson_lock::{
     All, Config, Error, GroupLock, LockClient, LostReason, Owner, Released,
     test_util::{
@@ -21,7 +22,6 @@ use tracing::Level;
 
 use crate::{
     campaign::history::SUBJECTS,
-    played::subjects::{Asker, Wait},
     support::{LEASE, SHORT, log_lines::LogLines, parked, polling_client, until},
 };
 

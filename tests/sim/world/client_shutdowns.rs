@@ -3,16 +3,14 @@
 use std::{sync::Arc, time::Duration};
 
 use fastrand::Rng;
+use histories::{
+    actor::{Clients, Scene},
+    profiles::{CALM, Profile},
+};
 use redisson_lock::{Config, ShutdownReport, Unreleased};
 use tokio::time::{Instant, sleep};
 
-use crate::{
-    played::{
-        actor::{Clients, Scene},
-        profiles::{CALM, Profile},
-    },
-    world::servers::World,
-};
+use crate::world::servers::World;
 
 pub const NAME: &str = "closings";
 

@@ -3,16 +3,14 @@
 use std::{sync::Arc, time::Duration};
 
 use fastrand::Rng;
+use histories::{
+    actor::Scene,
+    profiles::{CALM, CUTS, OUTAGES, Profile},
+};
 use redisson_lock::test_util::simulation::{Cluster, Move};
 use tokio::time::sleep;
 
-use crate::{
-    played::{
-        actor::Scene,
-        profiles::{CALM, CUTS, OUTAGES, Profile},
-    },
-    world::client_shutdowns::{self, CLOSINGS},
-};
+use crate::world::client_shutdowns::{self, CLOSINGS};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClusterFault {

@@ -6,6 +6,11 @@ use std::{
 };
 
 use fastrand::Rng;
+use histories::{
+    actor::Scene,
+    log::{Side, Spot, What},
+    profiles,
+};
 use redisson_lock::test_util::simulation::{
     Delivering, Ending, Executed, Fate, Faults, MasterChange,
 };
@@ -13,11 +18,6 @@ use tokio::time::{Instant, sleep};
 
 use crate::{
     campaign::refusals,
-    played::{
-        actor::Scene,
-        log::{Side, Spot, What},
-        profiles,
-    },
     world::{replica_faults, servers::World},
 };
 

@@ -4,14 +4,14 @@
 use std::{sync::Arc, time::Duration};
 
 use fastrand::Rng;
+use histories::{
+    actor::{PATIENCE, Scene},
+    log::{Side, Spot, Trouble, What},
+};
 use redisson_lock::Released;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::{redisson_connections::Connections, servers::World};
-use crate::played::{
-    actor::{PATIENCE, Scene},
-    log::{Side, Spot, Trouble, What},
-};
 
 /// Redisson's default lease.
 const LEASE: Duration = Duration::from_secs(30);

@@ -3,9 +3,8 @@
 use std::time::Duration;
 
 use fastrand::Rng;
+use histories::profiles::{CALM, CUTS, FaultKinds, Profile};
 use redisson_lock::{Durability, test_util::simulation::Replicated};
-
-use crate::played::profiles::{CALM, CUTS, FaultKinds, Profile};
 
 const NODES: usize = 3;
 

@@ -3,6 +3,7 @@
 use std::{fmt, time::Duration};
 
 use fastrand::Rng;
+use histories::profiles::Profile;
 use redisson_lock::{
     Config, Error, LockClient,
     test_util::{
@@ -10,8 +11,6 @@ use redisson_lock::{
         simulation::{Cluster, Faults, RawConnection, Replicated},
     },
 };
-
-use crate::played::profiles::Profile;
 
 /// The nodes of a cluster, and the servers of a replicated world.
 const NODES: usize = 3;

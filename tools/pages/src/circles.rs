@@ -5,12 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::{imports, tree::Tree};
 
 /// The folders to check. Each is the root of a crate's modules.
-const ROOTS: [&str; 6] = [
+const ROOTS: [&str; 7] = [
     "src/",
     "rlock/src/",
     "benches/compare/src/",
-    "tests/models/src/",
-    "tests/testbed/src/",
+    "crates/histories/src/",
+    "crates/models/src/",
+    "crates/testbed/src/",
     "tools/pages/src/",
 ];
 

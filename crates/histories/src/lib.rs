@@ -2,9 +2,6 @@
 //! promises of locks. The integration tests play histories on real servers (`tests/it/histories.rs`), the simulator on servers in
 //! memory (`tests/sim`).
 
-// Each of the two test programs uses a part of it.
-#![allow(dead_code)]
-
 pub mod actor;
 mod books;
 pub mod dropping;
@@ -13,9 +10,11 @@ mod held;
 mod inside;
 pub mod log;
 pub mod oracle;
+#[cfg(test)]
 mod oracle_tests;
 pub mod profiles;
 mod stays;
+#[cfg(test)]
 mod story;
 pub mod subjects;
 pub mod verdict;
