@@ -19,7 +19,8 @@ use std::{
 
 use fastrand::Rng;
 use histories::{
-    actor::{Actor, Clients, PATIENCE, Scene},
+    actor::{Actor, Clients, Scene},
+    dropping::PATIENCE,
     log::{self, Log},
     oracle::judge,
     profiles::{self, Profile},

@@ -14,15 +14,14 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::{
     dropping::{Early, patiently, until},
+    handle::{Asker, Boxed, Handle, Wait},
     held::{Held, Outer},
     inside::Inside,
     log::{HoldId, Log, Spot, Trouble, What},
     profiles::Profile,
-    subjects::{Asker, Boxed, Handle, Subject, Wait},
+    subjects::Subject,
 };
 
-/// The time limit of every call. Without disturbances the poll interval is longer, so a lost wake-up exceeds this limit.
-pub const PATIENCE: Duration = Duration::from_secs(30);
 /// The most nested holds of an owner.
 const DEEPEST: usize = 4;
 /// A future that is dropped early is dropped within this time.

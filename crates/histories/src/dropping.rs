@@ -5,7 +5,10 @@ use std::time::Duration;
 use redisson_lock::Error;
 use tokio::time::{sleep, timeout};
 
-use super::{actor::PATIENCE, log::Trouble, subjects::Boxed};
+use super::{handle::Boxed, log::Trouble};
+
+/// The time limit of every call. Without disturbances the poll interval is longer, so a lost wake-up exceeds this limit.
+pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// When a future is dropped.
 #[derive(Clone, Copy)]

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use redisson_lock::{AnyLock, Error, GroupLock, LostReason, MultiGuard, Quorum, Released};
 
-use super::subjects::{Asker, Body, Boxed, Handle, Hold, Peek, Taken, Wait, now};
+use super::handle::{Asker, Body, Boxed, Handle, Hold, Peek, Taken, Wait, now};
 
 pub fn group<Q: Quorum + 'static>(locks: Vec<AnyLock>, asker: Asker<'_>) -> Box<dyn Handle> {
     let mut lock = GroupLock::<Q>::of(locks).owned_by(&asker.owner);

@@ -8,8 +8,8 @@ use std::{
 use tokio::time::sleep;
 
 use super::{
+    handle::Hold,
     log::{HoldId, Log, Spot, What},
-    subjects::Hold,
 };
 
 /// The pause between two looks at the guards of an owner that waits.

@@ -5,9 +5,9 @@ use std::{sync::OnceLock, time::Duration};
 use tokio::time::sleep;
 
 use super::{
+    handle::{Body, Boxed, Peek},
     held::Outer,
     log::{HoldId, Log, Spot, What},
-    subjects::{Body, Boxed, Peek},
 };
 
 /// Records its hold, pauses, and checks the guard after each pause.

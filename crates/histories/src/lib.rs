@@ -6,6 +6,7 @@ pub mod actor;
 mod books;
 pub mod dropping;
 mod groups;
+pub mod handle;
 mod held;
 mod inside;
 pub mod log;

@@ -15,7 +15,7 @@ use std::{
 use redisson_lock::{Error, LostReason, Released};
 use tokio::time::Instant;
 
-use super::subjects::Peek;
+use super::handle::Peek;
 
 /// The most events that a failure shows.
 const SHOWN: usize = 50;

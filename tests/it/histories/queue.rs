@@ -4,9 +4,10 @@ use std::{sync::Arc, time::Duration};
 
 use fastrand::Rng;
 use histories::{
-    actor::{PATIENCE, Scene, number},
+    actor::{Scene, number},
+    dropping::PATIENCE,
+    handle::Wait,
     log::{Side, Spot, Trouble, What},
-    subjects::Wait,
 };
 use redis::aio::MultiplexedConnection;
 use redisson_lock::{LockClient, Owner};

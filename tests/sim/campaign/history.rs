@@ -12,7 +12,8 @@ use std::{
 
 use fastrand::Rng;
 use histories::{
-    actor::{Actor, Clients, PATIENCE, Scene},
+    actor::{Actor, Clients, Scene},
+    dropping::PATIENCE,
     log::{self, HoldId, Log, Side, Spot, What},
     oracle::judge,
     profiles::{self, CALM, CUTS, FORCED, FREEZES, FULL, OUTAGES, Profile, SILENCES, SLOW},

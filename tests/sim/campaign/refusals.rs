@@ -9,9 +9,10 @@ use std::{
 };
 
 use histories::{
+    handle::{Asker, Wait},
     log::{Event, What},
     profiles::CALM,
-    subjects::{Asker, Subject, Wait},
+    subjects::Subject,
 };
 use redisson_lock::test_util::{
     InMemoryRedis,

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use histories::subjects::{Asker, Wait};
+use histories::handle::{Asker, Wait};
 use redisson_lock::{
     All, Config, Error, GroupLock, LockClient, LostReason, Owner, Released,
     test_util::{

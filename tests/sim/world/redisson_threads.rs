@@ -5,7 +5,8 @@ use std::{sync::Arc, time::Duration};
 
 use fastrand::Rng;
 use histories::{
-    actor::{PATIENCE, Scene},
+    actor::Scene,
+    dropping::PATIENCE,
     log::{Side, Spot, Trouble, What},
 };
 use redisson_lock::Released;
