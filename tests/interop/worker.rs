@@ -112,8 +112,18 @@ impl Worker<'_> {
 
     /// Tries to acquire the lock within `wait`. Returns whether it did, and the elapsed time.
     pub async fn try_lock_for(&self, wait: Duration) -> (bool, Duration) {
-        let answer = self.ask("trylock", &[&wait.as_millis().to_string()]).await;
-        let values = answer.unwrap_or_else(|refused| panic!("{self}: {refused}"));
+        let wait = wait.as_millis().to_string();
+        let values = loop {
+            match self.ask("trylock", &[&wait]).await {
+                Ok(values) => break values,
+                // Redisson subscribes within the wait, and a busy machine may be too slow for that. It has not acquired the lock.
+                Err(refused)
+                    if refused
+                        .message
+                        .contains("Unable to acquire subscription lock") => {}
+                Err(refused) => panic!("{self}: {refused}"),
+            }
+        };
         let elapsed = values[2].parse().expect("a number of ms");
         (values[0] == "true", Duration::from_millis(elapsed))
     }
