@@ -1,6 +1,6 @@
 //! Checks whether the log of a history agrees with the promises of locks. Pure functions of the log.
 //!
-//! A [`Book`] checks the results of one owner. The rules about several owners are in [`stays`].
+//! A `Book` checks the results of one owner. The rules about several owners are in `stays`.
 
 use std::time::Duration;
 
