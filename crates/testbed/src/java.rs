@@ -10,9 +10,11 @@ use crate::peer::Peer;
 /// The folder of the build of `tools/build-peer.sh` for a Redisson version.
 fn build(version: &str) -> PathBuf {
     let here = env!("CARGO_MANIFEST_DIR");
-    [here, "..", "interop", "peer", "target", version]
-        .iter()
-        .collect()
+    [
+        here, "..", "..", "tests", "interop", "peer", "target", version,
+    ]
+    .iter()
+    .collect()
 }
 
 /// Checks whether the Java service with Redisson `version` can start. The error names the missing program and the remedy.
