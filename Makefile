@@ -87,7 +87,7 @@ SUBMAKE := $(MAKE) --no-print-directory
 	without-features doc programs bench-peers \
 	output bench-compare bench-shares bench-check bench-gauges bench-permits soak tokens peers interop-all servers servers-all topologies failovers \
 	package msrv minimal-versions api deny typos semver \
-	models simulate simulate-mutants differential run-small run-interop run-interop-all run-topologies run-failovers
+	windows models simulate simulate-mutants differential run-small run-interop run-interop-all run-topologies run-failovers
 
 help: ## Lists the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -232,6 +232,9 @@ typos: ## Spelling (needs typos-cli)
 
 semver: ## The public API against the last release (needs cargo-semver-checks and a release)
 	$(CARGO) semver-checks --all-features
+
+windows: ## Checks that the library, the test kit and rlock compile for Windows (needs rustup; fetches a C compiler if need be)
+	tools/windows.sh
 
 # Builds all test programs, and notes where they are, for tools/run-tests.sh. Forgets what earlier runs have left out.
 programs:

@@ -10,8 +10,10 @@ use clap_complete::Shell;
 use crate::address_map::Rule;
 
 /// The hidden verb of the process that ends the command when the lock ends.
+#[cfg(unix)]
 pub const LEASH: &str = "__leash";
 /// The hidden verb by which `rlock` ends itself by a signal.
+#[cfg(unix)]
 pub const DIE: &str = "__die";
 
 const EXIT_CODES: &str = "\
@@ -286,13 +288,16 @@ pub enum Verb {
         /// The verb.
         verb: Option<String>,
     },
+    #[cfg(unix)]
     #[command(name = LEASH, hide = true)]
     Leash { kill_after_ms: u64 },
+    #[cfg(unix)]
     #[command(name = DIE, hide = true)]
     Die { signal: i32 },
 }
 
 #[derive(Debug, clap::Args)]
+#[cfg_attr(not(unix), allow(dead_code, reason = "run is refused"))]
 pub struct Run {
     /// The name of the lock.
     pub name: String,

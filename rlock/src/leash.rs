@@ -100,7 +100,8 @@ impl Leash {
 }
 
 /// The main loop of the leash process. Each input line is the number of milliseconds that the command may still run.
-pub fn hold(kill_after: Duration) -> u8 {
+pub fn hold(kill_after_ms: u64) -> u8 {
+    let kill_after = Duration::from_millis(kill_after_ms);
     // Without a group of its own, the leash would kill the processes of its caller.
     if getpgrp() != getpid() || SigSet::all().thread_block().is_err() {
         return exit::USAGE;

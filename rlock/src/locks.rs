@@ -51,6 +51,7 @@ macro_rules! with_lock {
         }
     };
 }
+#[cfg(unix)]
 pub(crate) use with_lock;
 
 /// The state of a lock on the server.

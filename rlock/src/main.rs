@@ -4,36 +4,40 @@ mod address_map;
 mod answers;
 mod bench;
 mod cli;
+#[cfg(unix)]
 mod command;
 mod doctor;
 mod entry;
 mod fleet;
+#[cfg(unix)]
 mod leash;
 mod locks;
 mod ls;
 mod nodes;
 mod out;
+#[cfg_attr(not(unix), path = "run_refused.rs")]
 mod run;
 mod servers;
+#[cfg_attr(not(unix), path = "ctrl_c.rs")]
 mod signals;
 mod table;
+#[cfg(unix)]
 mod terminal;
 mod watch;
 
 use std::{
     io::{Write, stderr, stdout},
     process::ExitCode,
-    time::Duration,
 };
 
 use clap::{CommandFactory, error::ErrorKind};
 use redisson_lock::Error;
-use rustix::process::{Signal, getpid, kill_process};
 
 use cli::{Args, Verb};
 use servers::Servers;
 
 /// The exit codes of `rlock` itself, from `sysexits.h` and the shells.
+#[cfg_attr(not(unix), allow(dead_code, reason = "run has most of them"))]
 mod exit {
     pub const USAGE: u8 = 64;
     pub const UNAVAILABLE: u8 = 69;
@@ -134,9 +138,11 @@ fn play() -> u8 {
         }
     };
     let done = match args.verb {
+        #[cfg(unix)]
         // Runs before any thread exists: a thread could receive the signals.
-        Verb::Leash { kill_after_ms } => Ok(leash::hold(Duration::from_millis(kill_after_ms))),
-        Verb::Die { signal } => Ok(die(signal)),
+        Verb::Leash { kill_after_ms } => Ok(leash::hold(kill_after_ms)),
+        #[cfg(unix)]
+        Verb::Die { signal } => Ok(signals::die_by(signal)),
         Verb::Completions { shell } => completions(shell),
         Verb::Man { verb } => man(verb.as_deref()),
         _ => on_runtime(args),
@@ -176,13 +182,6 @@ fn print(text: &[u8]) -> Result<u8, Failure> {
     Ok(0)
 }
 
-fn die(signal: i32) -> u8 {
-    if let Some(named) = Signal::from_named_raw(signal) {
-        let _ = kill_process(getpid(), named);
-    }
-    signals::code(signal)
-}
-
 fn on_runtime(args: Args) -> Result<u8, Failure> {
     let runtime = tokio::runtime::Runtime::new().map_err(|error| Failure {
         code: exit::FAILED,
@@ -190,17 +189,29 @@ fn on_runtime(args: Args) -> Result<u8, Failure> {
     })?;
     let done = runtime.block_on(at_server(args));
     runtime.shutdown_background();
+    #[cfg(unix)]
     if let Ok(Done::ByKey(code)) = done {
         command::die_by_key(code);
     }
-    done.map(|(Done::Code(code) | Done::ByKey(code))| code)
+    done.map(|done| done.code())
 }
 
 /// The outcome of a verb that did not fail.
 pub enum Done {
     Code(u8),
     /// The signal of a terminal key ended the command.
+    #[cfg(unix)]
     ByKey(u8),
+}
+
+impl Done {
+    fn code(&self) -> u8 {
+        match self {
+            Done::Code(code) => *code,
+            #[cfg(unix)]
+            Done::ByKey(code) => *code,
+        }
+    }
 }
 
 async fn at_server(args: Args) -> Result<Done, Failure> {
@@ -226,6 +237,7 @@ async fn at_server(args: Args) -> Result<Done, Failure> {
 async fn with_client(servers: &Servers, verb: Verb, json: bool) -> Result<Done, Failure> {
     let client = servers.connect().await?;
     let done = match verb {
+        #[cfg(unix)]
         Verb::Run(asked) => run::run(&client, &asked, json).await,
         Verb::Show { name, kind } => locks::show(servers, &client, &name, kind, json).await,
         Verb::Unlock {

@@ -16,7 +16,7 @@ use crate::{
     exit,
     locks::with_lock,
     out::say,
-    signals::{self, Signals},
+    signals::Signals,
 };
 
 /// The interval between two queries whether the server still has the hold.
@@ -107,7 +107,7 @@ pub async fn run(client: &LockClient, asked: &Run, json: bool) -> Result<Done, F
     )
     .await);
     let code = match &done {
-        Ok(Done::Code(code) | Done::ByKey(code)) => *code,
+        Ok(done) => done.code(),
         Err(failure) => failure.code,
     };
     if json && !report.outcome.is_empty() {
@@ -134,7 +134,7 @@ where
     let taken = tokio::select! {
         taken = take(&lock, asked) => Ok(taken?),
         // A signal ended the wait: no hold is left and no command has started.
-        signal = signals.ending() => Err(signal),
+        code = signals.ending() => Err(code),
     };
     report.waited = began.elapsed();
     let guard = match taken {
@@ -149,9 +149,9 @@ where
                 }),
             };
         }
-        Err(signal) => {
+        Err(code) => {
             report.outcome = "interrupted";
-            return Ok(Done::Code(signals::code(signal.as_raw())));
+            return Ok(Done::Code(code));
         }
     };
     report.token = guard.fencing_token();

@@ -2,7 +2,7 @@
 
 use std::future::pending;
 
-use rustix::process::Signal;
+use rustix::process::{Signal, getpid, kill_process};
 use tokio::signal::unix::{self, SignalKind};
 
 use crate::{Failure, exit};
@@ -74,11 +74,11 @@ impl Signals {
         }
     }
 
-    /// Completes with a signal that ends `rlock`.
-    pub async fn ending(&mut self) -> Signal {
+    /// Completes with the exit code for a signal that ends `rlock`.
+    pub async fn ending(&mut self) -> u8 {
         loop {
             if let Heard::Signal(signal) = self.next().await {
-                return signal;
+                return code(signal.as_raw());
             }
         }
     }
@@ -136,4 +136,12 @@ fn ignored() -> u64 {
 /// The exit code that a shell reports for a process that the signal ended.
 pub fn code(number: i32) -> u8 {
     u8::try_from(128 + number).unwrap_or(u8::MAX)
+}
+
+/// Ends this process by a signal. Returns the exit code for a signal that does not end it.
+pub fn die_by(number: i32) -> u8 {
+    if let Some(signal) = Signal::from_named_raw(number) {
+        let _ = kill_process(getpid(), signal);
+    }
+    code(number)
 }

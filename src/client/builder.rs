@@ -55,7 +55,7 @@ impl LockClient {
     /// | `redis-replicated://[user:password@]host[:port][/database][?node=host:port..]` | whichever of the servers is a master |
     /// | `redis-cluster://[user:password@]host[:port][/database][?node=host:port..]` | a cluster; a database other than 0 needs Valkey 9 with `cluster-databases` |
     /// | `rediss-sentinel://..`, `rediss-replicated://..`, `rediss-cluster://..` | the same over TLS |
-    /// | `unix://[user:password@localhost]/path/to/socket[?db=database]` | over a unix socket |
+    /// | `unix://[user:password@localhost]/path/to/socket[?db=database]` | over a unix socket, on Unix |
     /// | `redis://..?endpoint=proxy`, `?endpoint=server` | see [`EndpointKind`](crate::EndpointKind) |
     ///
     /// Each may have the parameter `protocol=RESP2`, or `RESP3`, or `auto`: see [`protocol`](LockClientBuilder::protocol).
@@ -714,6 +714,23 @@ mod tests {
     async fn a_builder_can_be_awaited() {
         let refused = LockClient::builder().config(Config::default()).await;
         assert!(matches!(refused, Err(Error::Config { .. })), "{refused:?}");
+    }
+
+    #[cfg(not(unix))]
+    #[test]
+    fn a_unix_socket_is_refused() {
+        for url in [
+            "unix:///run/redis.sock",
+            "valkey+unix://:s3cret@localhost/a?db=3",
+        ] {
+            match LockClientBuilder::new().url(url).into_target().map(drop) {
+                Err(Error::Config { reason }) => {
+                    assert!(reason.contains("redis://host:port"), "{reason}");
+                    assert!(!reason.contains("s3cret"), "{reason}");
+                }
+                other => panic!("{other:?}"),
+            }
+        }
     }
 
     #[test]

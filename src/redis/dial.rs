@@ -4,11 +4,16 @@
 //! So attempts start a little apart, and the first socket that opens is used (RFC 8305, "happy eyeballs"). [`Places`] has their
 //! order.
 
-use std::{fmt, net::SocketAddr, path::PathBuf, time::Duration};
+use std::{
+    fmt, io,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use tokio::{
-    net::{TcpStream, UnixStream, lookup_host},
+    net::{TcpStream, lookup_host},
     time::{Instant, timeout},
 };
 
@@ -116,7 +121,7 @@ impl Dialer {
             Peer::Tcp(place) => place,
             Peer::Unix(path) => {
                 return Ok(Dialed {
-                    socket: Box::new(UnixStream::connect(path).await.map_err(network)?),
+                    socket: open_unix(path).await.map_err(network)?,
                     own_end: OwnEnd::Unix(path.clone()),
                 });
             }
@@ -133,6 +138,17 @@ impl Dialer {
         };
         Ok(Dialed { socket, own_end })
     }
+}
+
+#[cfg(unix)]
+async fn open_unix(path: &Path) -> io::Result<Box<dyn Socket>> {
+    Ok(Box::new(tokio::net::UnixStream::connect(path).await?))
+}
+
+/// No client gets here: `Target::open_on` refuses the server.
+#[cfg(not(unix))]
+async fn open_unix(_: &Path) -> io::Result<Box<dyn Socket>> {
+    Err(io::ErrorKind::Unsupported.into())
 }
 
 /// The time between two of so many starts: each has begun by the middle of the time for all.

@@ -54,6 +54,7 @@ fn target_of(donor: &FredClient) -> Target {
         FredServer::Centralized { server: at } => {
             Target::fixed(server(Endpoint::Tcp((at.host.to_string(), at.port))))
         }
+        #[cfg(unix)]
         FredServer::Unix { path } => Target::fixed(server(Endpoint::Unix(path.clone()))),
         FredServer::Sentinel {
             hosts,

@@ -6,7 +6,7 @@ use uuid::Uuid;
 
 use super::{
     connection::{ServerConfig, SocketOptions},
-    endpoint::{Address, AddressMap},
+    endpoint::{Address, AddressMap, Endpoint},
     locator::{Locator, Nodes, Question},
     provider::Provider,
     resolver::Resolver,
@@ -224,6 +224,12 @@ impl Target {
         tls: &TlsSettings,
         wait: Option<Duration>,
     ) -> Result<(), Error> {
+        if cfg!(not(unix)) && matches!(self.server.endpoint, Endpoint::Unix(_)) {
+            return Err(Error::config(
+                "the URL names a unix socket, which this system does not have: let the server listen on a port, and \
+                 write redis://host:port",
+            ));
+        }
         let is_tls = self.server.transport.is_encrypted();
         if !tls.is_empty() && !is_tls {
             return Err(Error::config(

@@ -22,7 +22,7 @@ use crate::{
     fleet::Fleet,
     out::{complain, say},
     servers::Servers,
-    signals::{self, Signals},
+    signals::Signals,
 };
 use changes::{Change, changes, found};
 
@@ -126,7 +126,7 @@ pub async fn watch(
     // A failure of the first scan is permanent, for example a wrong URL. Later failures may pass.
     let first = tokio::select! {
         first = watcher.look() => first,
-        signal = signals.ending() => return Ok(Done::Code(signals::code(signal.as_raw()))),
+        code = signals.ending() => return Ok(Done::Code(code)),
     };
     let (began, first) = (first.began, first.locks?);
     let pattern = watcher.pattern.clone();
@@ -149,7 +149,7 @@ async fn lines(
     loop {
         let look = tokio::select! {
             look = looks.recv() => look,
-            signal = signals.ending() => return Ok(Done::Code(signals::code(signal.as_raw()))),
+            code = signals.ending() => return Ok(Done::Code(code)),
         };
         let Some(Look { began, locks }) = look else {
             return Ok(Done::Code(0));

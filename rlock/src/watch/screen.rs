@@ -13,13 +13,7 @@ use ratatui::{
 use tokio::sync::mpsc;
 
 use super::{Look, changes};
-use crate::{
-    Done, Failure,
-    entry::Entry,
-    exit, ls,
-    signals::{self, Signals},
-    table::has_colours,
-};
+use crate::{Done, Failure, entry::Entry, exit, ls, signals::Signals, table::has_colours};
 
 /// The content of the screen.
 struct Screen {
@@ -75,7 +69,7 @@ async fn keep(
     loop {
         terminal.draw(|frame| screen.draw(frame)).map_err(failed)?;
         tokio::select! {
-            signal = signals.ending() => return Ok(Done::Code(signals::code(signal.as_raw()))),
+            code = signals.ending() => return Ok(Done::Code(code)),
             event = events.recv() => match event.map(|event| screen.takes(&event)) {
                 None | Some(Some(Command::Quit)) => return Ok(Done::Code(0)),
                 Some(Some(Command::Redraw) | None) => {}
