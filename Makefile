@@ -87,7 +87,7 @@ SUBMAKE := $(MAKE) --no-print-directory
 	without-features doc programs bench-peers \
 	output bench-compare bench-shares bench-check bench-gauges bench-permits soak tokens peers interop-all servers servers-all topologies failovers \
 	package msrv minimal-versions api deny typos semver \
-	windows models simulate simulate-mutants differential run-small run-interop run-interop-all run-topologies run-failovers
+	compose windows models simulate simulate-mutants differential run-small run-interop run-interop-all run-topologies run-failovers
 
 help: ## Lists the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -232,6 +232,9 @@ typos: ## Spelling (needs typos-cli)
 
 semver: ## The public API against the last release (needs cargo-semver-checks and a release)
 	$(CARGO) semver-checks --all-features
+
+compose: ## Starts each profile of docker-compose.yml and runs `rlock doctor` against it (needs Docker)
+	tools/compose.sh
 
 windows: ## Checks that the library, the test kit and rlock compile for Windows (needs rustup; fetches a C compiler if need be)
 	tools/windows.sh

@@ -1,11 +1,12 @@
 //! Checks that references, links and named tests exist, that no module imports from a higher layer or in a circle, that no public function
-//! takes two durations in a row, and that prose follows the rule of CONTRIBUTING.md.
+//! takes two durations in a row, that docker-compose.yml agrees with README.md, and that prose follows the rule of CONTRIBUTING.md.
 //!
 //! Usage: `pages [--rustdoc FOLDER]`, in the root of the repository. With `--rustdoc`, checks links to the API documentation against
 //! the output of `cargo doc` in FOLDER.
 
 mod aliases;
 mod circles;
+mod compose;
 mod durations;
 mod imports;
 mod layers;
@@ -52,6 +53,7 @@ fn problems(tree: &Tree) -> Vec<String> {
         durations::check(tree),
         layers::check(tree),
         circles::check(tree),
+        compose::check(tree),
         links::check(tree),
         prose::check(tree),
     ]
