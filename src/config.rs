@@ -455,7 +455,11 @@ fn default_client_name(program: &str, process: u32, host: Option<&str>) -> Strin
 /// The name of this machine, or of its container.
 fn host_name() -> Option<String> {
     let of_kernel = || std::fs::read("/proc/sys/kernel/hostname").ok();
-    let of_variable = || Some(std::env::var_os("HOSTNAME")?.into_encoded_bytes());
+    let variable = match cfg!(windows) {
+        true => "COMPUTERNAME",
+        false => "HOSTNAME",
+    };
+    let of_variable = || Some(std::env::var_os(variable)?.into_encoded_bytes());
     let name = of_kernel().or_else(of_variable)?;
     Some(String::from_utf8_lossy(&name).into_owned())
 }

@@ -21,6 +21,7 @@ use std::{
 };
 
 use history::Plan;
+#[cfg(unix)]
 use testbed::cpu_time;
 
 /// The pause between two looks at the running histories.
@@ -159,4 +160,11 @@ impl fmt::Display for Report {
             self.commands / self.histories.max(1),
         )
     }
+}
+
+/// The time since the first call, because Windows tells no CPU time without unsafe code.
+#[cfg(not(unix))]
+fn cpu_time() -> Duration {
+    static FIRST: std::sync::LazyLock<Instant> = std::sync::LazyLock::new(Instant::now);
+    FIRST.elapsed()
 }

@@ -1,4 +1,5 @@
 //! The server in memory itself.
 
+#[cfg(unix)]
 mod differential;
 mod test_kit;
