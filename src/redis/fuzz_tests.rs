@@ -227,15 +227,20 @@ fn urls() {
         b"redis-replicated://a/1?node=b",
         b"unix://:s3cret@localhost/run/redis.sock?db=2",
     ];
-    let words: [&[u8]; 12] = [
-        b"%", b"%zz", b"%00", b"@", b":", b"/", b"?", b"#", b"&", b"=", b"[", b"node=",
+    let words: [&[u8]; 15] = [
+        b"%", b"%zz", b"%00", b"@", b":", b"/", b"?", b"#", b"&", b"=", b"[", b"node=", b"\\",
+        b"/../", b"%2E",
     ];
     fuzz(&seeds, &words, |bytes| {
         let text = String::from_utf8_lossy(bytes);
-        match url::parse(&text) {
-            Ok(target) => drop(black_box(format!("{target:?}"))),
-            // An error shows only schemes and the parser's own errors.
-            Err(error) => assert!(error.to_string().len() < 1_000 + text.len(), "{error}"),
+        let (service, nodes) = text.split_once('?').unwrap_or_default();
+        let listed = url::of_nodes("sentinel", [service], nodes.split('&'));
+        for target in [url::parse(&text), listed] {
+            match target {
+                Ok(target) => drop(black_box(format!("{target:?}"))),
+                // An error shows only schemes.
+                Err(error) => assert!(error.to_string().len() < 1_000 + text.len(), "{error}"),
+            }
         }
     });
 }

@@ -1,10 +1,10 @@
 //! Reads an address and credentials from a URL.
 
+mod host;
 mod parts;
+mod text;
 
 use std::sync::Arc;
-
-use url::Url;
 
 use super::{
     attempts::Servers,
@@ -14,10 +14,9 @@ use super::{
     target::Target,
 };
 use crate::{endpoint_kind::EndpointKind, error::Error};
-use parts::{
-    Given, addresses, allow_only, database, decoded, ends_in_its_password, has_empty_password,
-    host, parameter, path,
-};
+use host::Host;
+use parts::Url;
+use text::{database, decoded, ends_in_its_password, escaped, scheme, without_breaks};
 
 impl Target {
     pub(crate) fn url(url: &str) -> Result<Self, Error> {
@@ -42,9 +41,8 @@ impl Target {
     }
 }
 
-/// Reads a URL. No error contains a part of it: it may carry a password.
+/// Reads a URL. No error contains a part of it, except its scheme: it may carry a password.
 pub(super) fn parse(text: &str) -> Result<Target, Error> {
-    // The parser would drop these characters, and with them a part of a password.
     let text = text.trim();
     if text.contains(['\t', '\r', '\n']) {
         return Err(Error::config(
@@ -61,37 +59,16 @@ pub(super) fn parse(text: &str) -> Result<Target, Error> {
             "the URL has a /, ? or # before its @: in a user or a password, write %2F, %3F or %23",
         ));
     }
-    let url = Url::parse(text).map_err(|error| {
-        Error::config(format!(
-            "the URL is invalid ({error}): write redis://[user:password@]host[:port][/database], and further \
-             servers as ?node=host:port&node=host:port"
-        ))
-    })?;
-    if url.fragment().is_some() {
+    if text.contains('#') {
         return Err(Error::config(
             "the URL has a fragment, which has no meaning here: in a password, write %23 for #",
         ));
     }
-    let url = &Given {
-        has_empty_password: has_empty_password(text),
-        url,
-    };
-    let mut target = match url.scheme() {
-        "redis" | "valkey" => single(url, Sockets::plain()),
-        "rediss" | "valkeys" => single(url, Sockets::encrypted()?),
-        "unix" | "redis+unix" | "valkey+unix" => unix(url),
-        "redis-sentinel" | "valkey-sentinel" => sentinel(url, Sockets::plain()),
-        "rediss-sentinel" | "valkeys-sentinel" => sentinel(url, Sockets::encrypted()?),
-        "redis-replicated" | "valkey-replicated" => replicated(url, Sockets::plain()),
-        "rediss-replicated" | "valkeys-replicated" => replicated(url, Sockets::encrypted()?),
-        "redis-cluster" | "valkey-cluster" => cluster(url, Sockets::plain()),
-        "rediss-cluster" | "valkeys-cluster" => cluster(url, Sockets::encrypted()?),
-        other => Err(Error::config(format!(
-            "the URL has the scheme {other:?}: use redis, rediss, valkey, valkeys, unix, redis-sentinel, \
-             redis-replicated or redis-cluster"
-        ))),
-    }?;
-    if let Some(kind) = parameter(url, "endpoint")? {
+    let (scheme, rest) = scheme(text)?;
+    let (form, transport) = form_of(&scheme)?;
+    let url = &Url::read(rest)?;
+    let mut target = form(url, transport)?;
+    if let Some(kind) = url.parameter("endpoint")? {
         let kind = EndpointKind::of_name(&kind).ok_or_else(|| {
             Error::config("the URL's endpoint is unknown: write endpoint=auto, endpoint=server or endpoint=proxy")
         })?;
@@ -100,12 +77,58 @@ pub(super) fn parse(text: &str) -> Result<Target, Error> {
     Ok(target)
 }
 
+/// Reads the rest of a URL of one scheme.
+type Form = fn(&Url, Arc<dyn Transport>) -> Result<Target, Error>;
+
+fn form_of(scheme: &str) -> Result<(Form, Arc<dyn Transport>), Error> {
+    Ok(match scheme {
+        "redis" | "valkey" => (single, Sockets::plain()),
+        "rediss" | "valkeys" => (single, Sockets::encrypted()?),
+        "unix" | "redis+unix" | "valkey+unix" => (unix, Sockets::plain()),
+        "redis-sentinel" | "valkey-sentinel" => (sentinel, Sockets::plain()),
+        "rediss-sentinel" | "valkeys-sentinel" => (sentinel, Sockets::encrypted()?),
+        "redis-replicated" | "valkey-replicated" => (replicated, Sockets::plain()),
+        "rediss-replicated" | "valkeys-replicated" => (replicated, Sockets::encrypted()?),
+        "redis-cluster" | "valkey-cluster" => (cluster, Sockets::plain()),
+        "rediss-cluster" | "valkeys-cluster" => (cluster, Sockets::encrypted()?),
+        other => {
+            return Err(Error::config(format!(
+                "the URL has the scheme {other:?}: use redis, rediss, valkey, valkeys, unix, redis-sentinel, \
+                 redis-replicated or redis-cluster"
+            )));
+        }
+    })
+}
+
 /// The target of a URL with these nodes and this path.
 pub(super) fn of_nodes<'a>(
     set_up: &str,
     path: impl IntoIterator<Item = &'a str>,
     nodes: impl IntoIterator<Item = impl AsRef<str>>,
 ) -> Result<Target, Error> {
+    let (security, nodes) = plain(nodes)?;
+    let Some((first, further)) = nodes.split_first() else {
+        return Err(Error::config(
+            "the list of nodes is empty: give at least one host:port",
+        ));
+    };
+    let first = Host::of_node(first).map_err(|reason| {
+        Error::config(format!("a node is invalid ({reason}): write host:port"))
+    })?;
+    let escaped = |text: &str| escaped(text, |byte| byte == b'.' || byte.is_ascii_alphanumeric());
+    // The parts after an empty first one take its place.
+    let parts = path.into_iter().map(without_breaks);
+    let parts = parts.skip_while(|part| part.is_empty() && first.behind.is_empty());
+    let path: String = parts.map(|part| format!("/{}", escaped(&part))).collect();
+    // No resolver finds a name with a space, or with the plus sign in its place.
+    let further = further.iter().map(|node| escaped(&node.replace(' ', "+")));
+    let query: String = further.map(|node| format!("node={node}&")).collect();
+    let (form, transport) = form_of(&format!("{security}-{set_up}"))?;
+    form(&Url::of(None, first, &path, &query), transport)
+}
+
+/// The scheme of the first node, and all nodes without theirs.
+fn plain(nodes: impl IntoIterator<Item = impl AsRef<str>>) -> Result<(String, Vec<String>), Error> {
     let mut security = None;
     let mut hosts = Vec::new();
     for node in nodes {
@@ -127,20 +150,7 @@ pub(super) fn of_nodes<'a>(
         }
         hosts.push(host.to_owned());
     }
-    let (Some(security), Some(first)) = (security, hosts.first()) else {
-        return Err(Error::config(
-            "the list of nodes is empty: give at least one host:port",
-        ));
-    };
-    let mut url = Url::parse(&format!("{security}-{set_up}://{first}"))
-        .map_err(|error| Error::config(format!("a node is invalid ({error}): write host:port")))?;
-    if let Ok(mut segments) = url.path_segments_mut() {
-        segments.extend(path);
-    }
-    for host in &hosts[1..] {
-        url.query_pairs_mut().append_pair("node", host);
-    }
-    parse(url.as_str())
+    Ok((security.unwrap_or_default(), hosts))
 }
 
 /// The default port of sentinels.
@@ -150,24 +160,24 @@ const SERVER_PORT: u16 = 6379;
 const GENERAL: &[&str] = &["protocol", "endpoint"];
 
 /// `scheme://[user:password@]host[:port][/database]`
-fn single(url: &Given, transport: Arc<dyn Transport>) -> Result<Target, Error> {
-    allow_only(url, GENERAL)?;
-    let endpoint = Endpoint::Tcp((host(url)?, url.port().unwrap_or(SERVER_PORT)));
-    let database = database(&mut path(url))?;
+fn single(url: &Url, transport: Arc<dyn Transport>) -> Result<Target, Error> {
+    url.allow_only(GENERAL)?;
+    let endpoint = Endpoint::Tcp(url.address(SERVER_PORT)?);
+    let database = database(&mut url.path_parts())?;
     server(url, transport, endpoint, database).map(Target::fixed)
 }
 
 /// `scheme://[user:password@]host[:port]/service[/database][?node=host:port..&sentinelUsername=..&sentinelPassword=..]`
-fn sentinel(url: &Given, transport: Arc<dyn Transport>) -> Result<Target, Error> {
+fn sentinel(url: &Url, transport: Arc<dyn Transport>) -> Result<Target, Error> {
     let of_sentinels = [
         "node",
         "sentinelServiceName",
         "sentinelUsername",
         "sentinelPassword",
     ];
-    allow_only(url, &[&of_sentinels[..], GENERAL].concat())?;
-    let mut path = path(url);
-    let in_query = parameter(url, "sentinelServiceName")?;
+    url.allow_only(&[&of_sentinels[..], GENERAL].concat())?;
+    let mut path = url.path_parts();
+    let in_query = url.parameter("sentinelServiceName")?;
     let service = match in_query {
         Some(service) => service,
         None => decoded(path.next().unwrap_or_default(), "path")?,
@@ -179,8 +189,8 @@ fn sentinel(url: &Given, transport: Arc<dyn Transport>) -> Result<Target, Error>
     }
     let database = database(&mut path)?;
     let sentinels = (
-        parameter(url, "sentinelUsername")?,
-        parameter(url, "sentinelPassword")?,
+        url.parameter("sentinelUsername")?,
+        url.parameter("sentinelPassword")?,
     );
     if let (Some(_), None) = sentinels {
         return Err(Error::config(
@@ -191,49 +201,35 @@ fn sentinel(url: &Given, transport: Arc<dyn Transport>) -> Result<Target, Error>
         server(url, transport, Endpoint::unknown(), database)?,
         service,
         sentinels,
-        addresses(url, SENTINEL_PORT)?,
+        url.addresses(SENTINEL_PORT)?,
     ))
 }
 
 /// `scheme://[user:password@]host[:port][/database][?node=host:port..]`
-fn replicated(url: &Given, transport: Arc<dyn Transport>) -> Result<Target, Error> {
-    allow_only(url, &[&["node"], GENERAL].concat())?;
-    let database = database(&mut path(url))?;
+fn replicated(url: &Url, transport: Arc<dyn Transport>) -> Result<Target, Error> {
+    url.allow_only(&[&["node"], GENERAL].concat())?;
+    let database = database(&mut url.path_parts())?;
     let server = server(url, transport, Endpoint::unknown(), database)?;
-    Ok(Target::replicated(server, addresses(url, SERVER_PORT)?))
+    Ok(Target::replicated(server, url.addresses(SERVER_PORT)?))
 }
 
 /// `scheme://[user:password@]host[:port][/database][?node=host:port..]`
-fn cluster(url: &Given, transport: Arc<dyn Transport>) -> Result<Target, Error> {
-    allow_only(url, &[&["node"], GENERAL].concat())?;
-    let database = database(&mut path(url))?;
+fn cluster(url: &Url, transport: Arc<dyn Transport>) -> Result<Target, Error> {
+    url.allow_only(&[&["node"], GENERAL].concat())?;
+    let database = database(&mut url.path_parts())?;
     let server = server(url, transport, Endpoint::unknown(), database)?;
-    Ok(Target::cluster(server, addresses(url, SERVER_PORT)?))
+    Ok(Target::cluster(server, url.addresses(SERVER_PORT)?))
 }
 
 /// A server at `endpoint`, with the credentials of the URL.
 fn server(
-    url: &Given,
+    url: &Url,
     transport: Arc<dyn Transport>,
     endpoint: Endpoint,
     database: Option<u32>,
 ) -> Result<ServerConfig, Error> {
-    let text = |part: &str| match decoded(part, "user or password")? {
-        text if text.is_empty() => Ok::<_, Error>(None),
-        text => Ok(Some(text)),
-    };
-    let username = text(url.username())?;
-    let mut password = text(url.password().unwrap_or_default())?;
-    if url.has_empty_password && username.is_some() {
-        password = Some(String::new());
-    }
-    if username.is_some() && password.is_none() {
-        return Err(Error::config(
-            "the URL has a user without a password: write user:password@, :password@ for the user `default`, or \
-             user:@ for an empty password",
-        ));
-    }
-    let protocol = parameter(url, "protocol")?.map(|protocol| protocol.parse());
+    let (username, password) = url.credentials()?;
+    let protocol = url.parameter("protocol")?.map(|protocol| protocol.parse());
     let protocol = protocol.transpose().map_err(|_| {
         Error::config("the URL's protocol is unknown: write protocol=auto, RESP2 or RESP3")
     })?;
@@ -250,24 +246,30 @@ fn server(
 }
 
 /// `unix://[user:password@localhost]/path/to/socket[?db=database]`
-fn unix(url: &Given) -> Result<Target, Error> {
-    if url.path().is_empty() || url.path() == "/" {
+fn unix(url: &Url, transport: Arc<dyn Transport>) -> Result<Target, Error> {
+    if matches!(&*url.path, "" | "/") {
         return Err(Error::config(
             "the URL names no socket: write unix:///run/redis.sock",
         ));
     }
-    allow_only(url, &[&["db"], GENERAL].concat())?;
-    if !matches!(url.host_str(), None | Some("" | "localhost")) || url.port().is_some() {
+    url.allow_only(&[&["db"], GENERAL].concat())?;
+    let is_local = match &*url.host.name {
+        "" => url.login != Some(""),
+        name => name == "localhost",
+    };
+    if !is_local || url.host.port.is_some() {
         return Err(Error::config(
             "the URL of a socket names a host: write unix:///run/redis.sock, with three slashes",
         ));
     }
-    let number = parameter(url, "db")?.map(|number| database(&mut [&*number].into_iter()));
+    let number = url
+        .parameter("db")?
+        .map(|number| database(&mut [&*number].into_iter()));
     let number = number.transpose().map_err(|_| {
         Error::config("the URL's db is not a database number: write unix:///run/redis.sock?db=3 for database 3")
     })?;
-    let endpoint = Endpoint::Unix(decoded(url.path(), "path")?.into());
-    server(url, Sockets::plain(), endpoint, number.flatten()).map(Target::fixed)
+    let endpoint = Endpoint::Unix(decoded(&url.path, "path")?.into());
+    server(url, transport, endpoint, number.flatten()).map(Target::fixed)
 }
 
 #[cfg(test)]

@@ -1,162 +1,139 @@
-//! The parts of a URL: login, path, parameters, hosts.
+//! The parts of a URL: login, host, path, parameters.
 
-use percent_encoding::percent_decode_str;
-use url::Url;
-
+use super::{
+    host::{Host, without_login},
+    text::{decoded, invalid, without_dots},
+};
 use crate::{error::Error, redis::endpoint::Address};
 
-/// A URL, and details that its parser drops.
-pub(super) struct Given {
-    pub(super) url: Url,
-    pub(super) has_empty_password: bool,
+/// What follows the scheme of a URL. A part is decoded where it is used; a host never is.
+pub(super) struct Url<'a> {
+    /// What precedes the `@`, if there is one.
+    pub(super) login: Option<&'a str>,
+    pub(super) host: Host,
+    /// Without `.` and `..`.
+    pub(super) path: String,
+    query: &'a str,
 }
 
-impl std::ops::Deref for Given {
-    type Target = Url;
-
-    fn deref(&self) -> &Url {
-        &self.url
-    }
-}
-
-/// Whether the URL has an empty password, as in `redis://user:@host`, instead of none.
-pub(super) fn has_empty_password(text: &str) -> bool {
-    let (_, rest) = text.split_once("://").unwrap_or_default();
-    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
-    let login = authority.rsplit_once('@').map(|(login, _)| login);
-    login.is_some_and(|login| {
-        login
-            .split_once(':')
-            .is_some_and(|(_, password)| password.is_empty())
-    })
-}
-
-/// Whether the port is invalid and an `@` follows: a character of a password has ended the host's part of the URL.
-pub(super) fn ends_in_its_password(text: &str) -> bool {
-    let (_, rest) = text.split_once("://").unwrap_or_default();
-    let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
-    let (authority, behind) = rest.split_at(end);
-    let is_port = |port: &str| port.ends_with(']') || port.parse::<u16>().is_ok();
-    let port = authority.rsplit_once(':');
-    !authority.contains('@')
-        && behind.contains('@')
-        && port.is_some_and(|(host, port)| host.is_empty() || !is_port(port))
-}
-
-/// The parts of the path.
-pub(super) fn path(url: &Url) -> impl Iterator<Item = &str> {
-    url.path_segments().into_iter().flatten()
-}
-
-/// The database number of the rest of a path; `None` for an empty rest, and for 0: a new connection uses database 0 without `SELECT`,
-/// for which a user may lack the right, and which some proxies do not know.
-pub(super) fn database<'a>(path: &mut impl Iterator<Item = &'a str>) -> Result<Option<u32>, Error> {
-    let number = match path.next().unwrap_or_default() {
-        "" => None,
-        number if number.bytes().all(|digit| digit.is_ascii_digit()) => {
-            Some(number.parse().map_err(|_| bad_database())?)
+impl<'a> Url<'a> {
+    /// Reads `//login@host:port/path?query`.
+    pub(super) fn read(text: &'a str) -> Result<Self, Error> {
+        let (text, query) = text.split_once('?').unwrap_or((text, ""));
+        let (authority, path) = match text.strip_prefix("//") {
+            Some(text) => text.split_at(text.find('/').unwrap_or(text.len())),
+            None => ("", text),
+        };
+        let (login, host) = without_login(authority);
+        let host = Host::read(host).map_err(invalid)?;
+        if host.name.is_empty() && !matches!(login, None | Some("" | ":")) {
+            return Err(invalid(
+                "its login has no host; that of a socket is localhost",
+            ));
         }
-        _ => return Err(bad_database()),
-    };
-    match path.all(str::is_empty) {
-        true => Ok(number.filter(|number| *number != 0)),
-        false => Err(bad_database()),
+        Ok(Self::of(login, host, path, query))
     }
-}
 
-fn bad_database() -> Error {
-    Error::config(
-        "the path of the URL is not a database number: write redis://host/3 for database 3",
-    )
-}
-
-pub(super) fn host(url: &Url) -> Result<String, Error> {
-    match url.host() {
-        // A resolver would treat the brackets of `[::1]` as part of a name.
-        Some(url::Host::Ipv6(address)) => Ok(address.to_string()),
-        Some(host) => Ok(host.to_string()),
-        None => Err(Error::config("the URL names no host")),
-    }
-}
-
-pub(super) fn addresses(url: &Url, port: u16) -> Result<Vec<Address>, Error> {
-    let mut addresses = vec![(host(url)?, url.port().unwrap_or(port))];
-    for node in query(url, "node") {
-        let node = node?;
-        let parsed = Url::parse(&format!("redis://{node}"));
-        match parsed
-            .as_ref()
-            .ok()
-            .and_then(|node| Some((node.host()?, node.port())))
-        {
-            Some((url::Host::Ipv6(address), given)) => {
-                addresses.push((address.to_string(), given.unwrap_or(port)));
-            }
-            Some((host, given)) => addresses.push((host.to_string(), given.unwrap_or(port))),
-            None => {
-                return Err(Error::config(
-                    "a node of the URL is invalid: write node=host:port",
-                ));
-            }
+    pub(super) fn of(login: Option<&'a str>, host: Host, path: &str, query: &'a str) -> Self {
+        let path = match &*host.behind {
+            "" => without_dots(path),
+            behind => without_dots(&format!("/{behind}{path}")),
+        };
+        Self {
+            login,
+            host,
+            path,
+            query,
         }
     }
-    Ok(addresses)
-}
 
-/// The names and values of the parameters. An empty pair, as in `?&node=host` or before a final `&`, is no parameter.
-fn pairs(url: &Url) -> impl Iterator<Item = (&str, &str)> {
-    let pairs = url.query().unwrap_or_default().split('&');
-    let pairs = pairs.filter(|pair| !pair.is_empty());
-    pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")))
-}
-
-/// The values of a parameter. A plus sign is no space, as elsewhere in a URL: passwords may contain one.
-fn query<'a>(url: &'a Url, key: &'a str) -> impl Iterator<Item = Result<String, Error>> + 'a {
-    let values = pairs(url).filter(move |(name, _)| *name == key);
-    values.map(|(_, value)| decoded(value, "query"))
-}
-
-/// The value of a parameter that may occur once.
-pub(super) fn parameter(url: &Url, key: &str) -> Result<Option<String>, Error> {
-    let mut values = query(url, key);
-    match (values.next().transpose()?, values.next()) {
-        (value, None) => Ok(value),
-        _ => Err(Error::config(format!("the URL has more than one {key}"))),
+    /// The user and the password. A user has a password, even if it is empty.
+    pub(super) fn credentials(&self) -> Result<(Option<String>, Option<String>), Error> {
+        let login = self.login.unwrap_or_default();
+        let (user, password) = match login.split_once(':') {
+            Some((user, password)) => (user, Some(password)),
+            None => (login, None),
+        };
+        let user = decoded(user, "user or password")?;
+        let password = password.map(|password| decoded(password, "user or password"));
+        match (user.is_empty(), password.transpose()?) {
+            (true, password) => Ok((None, password.filter(|password| !password.is_empty()))),
+            (false, Some(password)) => Ok((Some(user), Some(password))),
+            (false, None) => Err(Error::config(
+                "the URL has a user without a password: write user:password@, :password@ for the user `default`, or \
+                 user:@ for an empty password",
+            )),
+        }
     }
-}
 
-/// Refuses unknown parameters: a misspelt one would be ignored. The error does not contain the name, which may be the rest
-/// of a password.
-pub(super) fn allow_only(url: &Url, parameters: &[&str]) -> Result<(), Error> {
-    let is_known = |(name, _): &(&str, &str)| parameters.contains(name);
-    let Some((unknown, _)) = pairs(url).find(|pair| !is_known(pair)) else {
-        return Ok(());
-    };
-    if unknown == "node" {
-        return Err(Error::config(
-            "the URL is for one server: for several, use redis-cluster://, redis-sentinel:// or redis-replicated://",
-        ));
+    /// The parts of the path.
+    pub(super) fn path_parts(&self) -> impl Iterator<Item = &str> {
+        let parts = self.path.strip_prefix('/');
+        parts.into_iter().flat_map(|parts| parts.split('/'))
     }
-    Err(Error::config(format!(
-        "the URL has a parameter other than {}: give a database as the path, as in redis://host/3; in a value, write \
-         %26 for &, and in a password %3F for ?",
-        parameters.join(", ")
-    )))
-}
 
-/// A part of a URL, with percent escapes decoded.
-pub(super) fn decoded(part: &str, which: &str) -> Result<String, Error> {
-    let mut escapes = part.split('%').skip(1);
-    let is_hex = |escape: &str| escape.bytes().take(2).filter(u8::is_ascii_hexdigit).count() == 2;
-    if !escapes.all(is_hex) {
-        return Err(Error::config(format!(
-            "the URL's {which} has a % without two hexadecimal digits after it: write %25 for the sign itself"
-        )));
+    pub(super) fn address(&self, port: u16) -> Result<Address, Error> {
+        match &*self.host.name {
+            "" => Err(Error::config("the URL names no host")),
+            name => Ok((name.to_owned(), self.host.port.unwrap_or(port))),
+        }
     }
-    match percent_decode_str(part).decode_utf8() {
-        Ok(text) => Ok(text.into_owned()),
-        Err(_) => Err(Error::config(format!(
-            "the URL's {which} is not UTF-8 after percent decoding"
-        ))),
+
+    /// The addresses of the host and of the nodes.
+    pub(super) fn addresses(&self, port: u16) -> Result<Vec<Address>, Error> {
+        let mut addresses = vec![self.address(port)?];
+        for node in self.values("node") {
+            match Host::of_node(&node?) {
+                Ok(node) if !node.name.is_empty() => {
+                    addresses.push((node.name, node.port.unwrap_or(port)));
+                }
+                _ => {
+                    return Err(Error::config(
+                        "a node of the URL is invalid: write node=host:port",
+                    ));
+                }
+            }
+        }
+        Ok(addresses)
+    }
+
+    /// The names and values of the parameters. An empty pair, as in `?&node=host` or before a final `&`, is no parameter.
+    fn pairs(&self) -> impl Iterator<Item = (&str, &str)> {
+        let pairs = self.query.split('&').filter(|pair| !pair.is_empty());
+        pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")))
+    }
+
+    /// The values of a parameter. A plus sign is no space, as elsewhere in a URL: passwords may contain one.
+    fn values(&self, key: &str) -> impl Iterator<Item = Result<String, Error>> {
+        let values = self.pairs().filter(move |(name, _)| *name == key);
+        values.map(|(_, value)| decoded(value, "query"))
+    }
+
+    /// The value of a parameter that may occur once.
+    pub(super) fn parameter(&self, key: &str) -> Result<Option<String>, Error> {
+        let mut values = self.values(key);
+        match (values.next().transpose()?, values.next()) {
+            (value, None) => Ok(value),
+            _ => Err(Error::config(format!("the URL has more than one {key}"))),
+        }
+    }
+
+    /// Refuses unknown parameters: a misspelt one would be ignored. The error does not contain the name, which may be the rest
+    /// of a password.
+    pub(super) fn allow_only(&self, parameters: &[&str]) -> Result<(), Error> {
+        let is_known = |(name, _): &(&str, &str)| parameters.contains(name);
+        let Some((unknown, _)) = self.pairs().find(|pair| !is_known(pair)) else {
+            return Ok(());
+        };
+        if unknown == "node" {
+            return Err(Error::config(
+                "the URL is for one server: for several, use redis-cluster://, redis-sentinel:// or redis-replicated://",
+            ));
+        }
+        Err(Error::config(format!(
+            "the URL has a parameter other than {}: give a database as the path, as in redis://host/3; in a value, write \
+             %26 for &, and in a password %3F for ?",
+            parameters.join(", ")
+        )))
     }
 }
