@@ -6,7 +6,10 @@ use std::sync::{
     atomic::{AtomicBool, AtomicU8, Ordering},
 };
 
-use super::{HashSlot, fred::hash_slot, one_server::Evidence};
+use super::{
+    hash_slot::{HashSlot, hash_slot},
+    one_server::Evidence,
+};
 use crate::{endpoint_kind::EndpointKind, wire::script::Operation};
 
 /// The message of a call that was not sent, because it exceeds the scope of its connection.

@@ -30,7 +30,7 @@ use super::{
     endpoint::{Address, Endpoint},
     events::{self, MESSAGES},
     frame,
-    fred::hash_slot,
+    hash_slot::hash_slot,
     rights::Rights,
     server::CONNECT_WAIT,
     subscriptions::{Channels, Subscriber, Want, Wants},

@@ -3,13 +3,8 @@
 
 use std::sync::Arc;
 
-use super::{HashSlot, provider::Provider};
+use super::provider::Provider;
 use crate::credentials::{Credentials, CredentialsRequest};
-
-/// The slot of a key on a cluster.
-pub(crate) fn hash_slot(key: &[u8]) -> HashSlot {
-    ::fred::util::redis_keyslot(key)
-}
 
 /// The library of a client that a caller may pass.
 pub(crate) use ::fred::clients::Client as FredClient;
@@ -33,4 +28,24 @@ pub(super) fn provider(source: Arc<dyn ::fred::types::config::CredentialProvider
             })
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::redis::hash_slot::hash_slot;
+
+    #[test]
+    fn slots_are_those_of_fred() {
+        for _ in 0..20_000 {
+            let byte = || match fastrand::u8(..8) {
+                0 => fastrand::u8(..),
+                chosen => b"{}{}abc"[usize::from(chosen) - 1],
+            };
+            let key: Vec<u8> = std::iter::repeat_with(byte)
+                .take(fastrand::usize(..12))
+                .collect();
+            let expected = ::fred::util::redis_keyslot(&key);
+            assert_eq!(hash_slot(&key), expected, "{}", key.escape_ascii());
+        }
+    }
 }

@@ -40,6 +40,7 @@ mod fred;
 #[cfg(test)]
 mod fuzz_tests;
 pub(crate) mod handshake;
+mod hash_slot;
 mod load;
 mod locator;
 mod log_in;
@@ -68,8 +69,6 @@ use tokio::{runtime::Handle, time::Instant};
 use tokio_util::task::TaskTracker;
 
 pub(crate) use self::fred::FredClient;
-#[cfg(feature = "test-util")]
-pub(crate) use self::fred::hash_slot;
 #[cfg(any(test, feature = "test-util"))]
 pub(crate) use attempts::Servers;
 pub(crate) use batcher::Batcher;
@@ -80,6 +79,10 @@ use durable::Wait;
 pub(crate) use endpoint::AddressMap;
 use events::EventSender;
 pub(crate) use events::Events;
+pub(crate) use hash_slot::HashSlot;
+use hash_slot::SLOTS;
+#[cfg(feature = "test-util")]
+pub(crate) use hash_slot::hash_slot;
 pub(crate) use provider::Provider;
 pub(crate) use resolver::Resolver;
 use server::SingleServer;
@@ -98,11 +101,6 @@ use crate::{
 };
 
 pub(crate) type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
-
-/// Operations of one call have one slot: that of their keys on a cluster and behind a proxy, always the same at a single server.
-pub(crate) type HashSlot = u16;
-/// The number of slots of a cluster.
-const SLOTS: HashSlot = 16_384;
 
 /// A reply, and the acknowledgements of replicas, if the call waited for them.
 #[derive(Debug, Clone)]

@@ -16,7 +16,7 @@ use crate::{
         durable::Durable,
         endpoint::Address,
         frame,
-        fred::hash_slot,
+        hash_slot::hash_slot,
         script_conn::{ClosedForGood, LiveConn},
         subscriptions::ShardMap,
     },

@@ -12,7 +12,7 @@ use crate::hash::{HashMap, HashSet};
 use crate::redis::{
     BoxFuture, CallError, Event, EventSender,
     events::MESSAGES,
-    fred::hash_slot,
+    hash_slot::hash_slot,
     subscriptions::{Channels, Subscriber, Want},
 };
 
