@@ -201,10 +201,13 @@ lint-text:
 lint-examples:
 	$(CARGO) clippy -p redisson-lock --all-features --examples -- -D warnings
 
-# The benchmarks, and the library without any feature.
+# The benchmarks, and the library in the sets of features that users choose.
 lint-rest: lint-examples
 	$(CARGO) clippy -p compare -p instructions --all-targets -- -D warnings
-	$(CARGO) clippy -p redisson-lock --lib --no-default-features -- -D warnings
+	@for features in "" serde serde,rustls fred; do \
+		$(CARGO) clippy -p redisson-lock --lib --no-default-features --features "$$features" -- -D warnings || exit 1; \
+	done
+	$(CARGO) clippy -p tls_libraries --tests -- -D warnings
 
 doc: ## The API documentation, warnings denied; links of pages into it
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --no-deps $(PACKAGES)
@@ -296,9 +299,16 @@ run-interop-all: run-interop
 			interop "beside Redisson $$version" older_redisson || exit 1; \
 	done
 
-# Also what a build without TLS says to a rediss:// URL.
-without-features:
-	$(CARGO) test --quiet -p redisson-lock --lib --no-default-features
+# Also what a build without TLS says to a rediss:// URL. rlock is a program without fred, and its tests connect by TLS.
+without-features: ## The library without features, without fred, and beside other TLS libraries
+	@for features in "" serde serde,rustls default; do \
+		echo "without-features: $${features:-none}"; \
+		$(CARGO) test --quiet -p redisson-lock --lib --no-default-features --features "$$features" || exit 1; \
+	done
+	$(CARGO) test --quiet -p rlock --test tool tls::
+	@if pkg-config --exists openssl; then set -- --features native-tls; else set --; \
+		echo "without-features: no headers of OpenSSL (libssl-dev): left out, a fred client with native-tls"; fi; \
+	$(CARGO) test --quiet -p tls_libraries "$$@"
 
 peers:
 	@$(if $(JAVA),tools/build-peer.sh $(REDISSON),echo "peers: INTEROP=skip: not built")

@@ -8,5 +8,6 @@ rustup toolchain install "$version" --profile minimal >/dev/null 2>&1 ||
     { echo "msrv: rustup cannot install Rust $version" >&2; exit 1; }
 export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$PWD/target}/msrv
 cargo "+$version" check --quiet -p redisson-lock
+cargo "+$version" check --quiet -p redisson-lock --no-default-features --features serde
 cargo "+$version" check --quiet -p redisson-lock --all-features
 echo "msrv: builds with Rust $version"

@@ -16,6 +16,7 @@ cd "$folder/redisson-lock-$version"
 
 export CARGO_TARGET_DIR=$target/unpacked
 cargo check --quiet
+cargo check --quiet --no-default-features --features serde
 cargo check --quiet --all-features --example unit_test
 RUSTDOCFLAGS="-D warnings" cargo doc --quiet --no-deps --all-features
 echo "package: redisson-lock-$version builds from $(find . -type f | wc -l) files"

@@ -15,9 +15,7 @@ use crate::{
     engine::EngineHandle,
     error::Error,
     protocol::Protocol,
-    redis::{
-        AddressMap, FredClient, Provider, Resolver, SecretFile, Target, TlsSettings, probe::Probe,
-    },
+    redis::{AddressMap, Provider, Resolver, SecretFile, Target, TlsSettings, probe::Probe},
     tls_verification::TlsVerification,
 };
 
@@ -217,8 +215,23 @@ impl LockClientBuilder {
     /// Connects to the servers of a fred client, with its credentials and TLS settings.
     ///
     /// The fred client's own connections are not used: locks need connections that no other code blocks or reconfigures.
-    pub fn fred(self, client: &FredClient) -> Self {
-        let target = Ok(Target::donor(client));
+    /// [`Error::Config`] in [`build`](Self::build) if its TLS is by native-tls, or the feature `rustls` is missing.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use fred::types::{Builder, config::Config};
+    /// use redisson_lock::LockClient;
+    ///
+    /// # async fn connect() -> Result<(), Box<dyn std::error::Error>> {
+    /// let data = Builder::from_config(Config::from_url("redis://127.0.0.1:6379")?).build()?;
+    /// let locks = LockClient::builder().fred(&data).build().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[cfg(feature = "fred")]
+    pub fn fred(self, client: &crate::redis::FredClient) -> Self {
+        let target = Target::donor(client);
         self.named_by("fred", target)
     }
 

@@ -14,20 +14,20 @@ use super::{
     target::Target,
     tls::Tls,
 };
-use crate::protocol::Protocol;
+use crate::{error::Error, protocol::Protocol};
 
 impl Target {
-    pub(crate) fn donor(client: &FredClient) -> Self {
+    pub(crate) fn donor(client: &FredClient) -> Result<Self, Error> {
         target_of(client)
     }
 }
 
-/// Copies the address and the credentials of the caller's client. Its connections are not used.
-fn target_of(donor: &FredClient) -> Target {
+/// Copies the address, the credentials and the TLS settings of the caller's client. Its connections are not used.
+fn target_of(donor: &FredClient) -> Result<Target, Error> {
     let config = donor.client_config();
     let sockets = Arc::new(Sockets {
         dialer: Dialer {
-            tls: config.uses_tls().then(|| Tls::of_donor(&config)).flatten(),
+            tls: Tls::of_fred(&config)?,
             resolver: None,
         },
         provider: config.credential_provider.clone().map(fred::provider),
@@ -50,7 +50,7 @@ fn target_of(donor: &FredClient) -> Target {
             .map(|server| (server.host.to_string(), server.port))
             .collect::<Vec<_>>()
     };
-    match &config.server {
+    Ok(match &config.server {
         FredServer::Centralized { server: at } => {
             Target::fixed(server(Endpoint::Tcp((at.host.to_string(), at.port))))
         }
@@ -69,7 +69,7 @@ fn target_of(donor: &FredClient) -> Target {
         FredServer::Clustered { hosts, .. } => {
             Target::cluster(server(Endpoint::unknown()), addresses(hosts))
         }
-    }
+    })
 }
 
 #[cfg(test)]

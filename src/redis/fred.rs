@@ -1,5 +1,5 @@
-//! The parts of the library fred that connections use: the credentials of a caller's client. Only this file,
-//! [`donor`](super::donor) and [`tls`](super::tls) name the library.
+//! The library of a client that a caller may pass, and its source of credentials. Only this file, [`donor`](super::donor) and
+//! `tls/of_fred.rs` name the library.
 
 use std::sync::Arc;
 

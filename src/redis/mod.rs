@@ -28,6 +28,7 @@ pub(crate) mod connect_error;
 pub(crate) mod connection;
 mod connector;
 mod dial;
+#[cfg(feature = "fred")]
 mod donor;
 mod doubt;
 mod driver;
@@ -36,6 +37,7 @@ pub(crate) mod endpoint;
 mod events;
 mod eviction;
 mod frame;
+#[cfg(feature = "fred")]
 mod fred;
 #[cfg(test)]
 mod fuzz_tests;
@@ -68,6 +70,7 @@ use bytes::Bytes;
 use tokio::{runtime::Handle, time::Instant};
 use tokio_util::task::TaskTracker;
 
+#[cfg(feature = "fred")]
 pub(crate) use self::fred::FredClient;
 #[cfg(any(test, feature = "test-util"))]
 pub(crate) use attempts::Servers;

@@ -281,9 +281,7 @@ impl Transport for Sockets {
 
     fn on(&self, options: &SocketOptions) -> Option<Arc<dyn Transport>> {
         let mut sockets = self.clone();
-        if let Some(tls) = &options.tls {
-            sockets.dialer.tls = Some(tls.clone());
-        }
+        sockets.dialer.tls = options.tls.clone().or(sockets.dialer.tls);
         if let Some(resolver) = &options.resolver {
             sockets.dialer.resolver = Some(resolver.clone());
         }

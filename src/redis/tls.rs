@@ -1,4 +1,4 @@
-//! TLS: the settings, and the sockets that they lead to. Its library is named only in this folder.
+//! TLS: the settings, and the sockets that they lead to. The file `library.rs` alone names the TLS library.
 
 #[cfg(feature = "rustls")]
 mod client_keys;
@@ -6,6 +6,10 @@ mod client_keys;
 mod encrypted;
 #[cfg(feature = "rustls")]
 mod files;
+#[cfg(feature = "rustls")]
+mod library;
+#[cfg(feature = "fred")]
+mod of_fred;
 mod problem;
 #[cfg(feature = "rustls")]
 mod store;

@@ -34,4 +34,4 @@ pub use process::cpu_time;
 pub use proxy::Proxy;
 pub use server::Server;
 pub use set_ups::{Replicated, Watched};
-pub use tls::{run_in, tls_only};
+pub use tls::{make_certificates, run_in, tls_only};

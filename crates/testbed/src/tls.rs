@@ -28,3 +28,22 @@ pub fn tls_only(dir: &Path, clients: &'static str, files: [&str; 3]) -> Vec<&'st
     ]
     .concat()
 }
+
+/// Creates `ca.crt`, `ca.der`, and a certificate for this machine signed by it.
+pub fn make_certificates(dir: &Path) {
+    std::fs::write(
+        dir.join("names"),
+        "subjectAltName=DNS:localhost,IP:127.0.0.1\n",
+    )
+    .unwrap();
+    let key = "-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes";
+    for arguments in [
+        format!("req -x509 {key} -keyout ca.key -out ca.crt -subj /CN=authority -days 2"),
+        "x509 -in ca.crt -outform der -out ca.der".to_owned(),
+        format!("req {key} -keyout server.key -out server.csr -subj /CN=server"),
+        "x509 -req -in server.csr -CA ca.crt -CAkey ca.key -CAcreateserial -days 2 -extfile names -out server.crt"
+            .to_owned(),
+    ] {
+        run_in(dir, &format!("openssl {arguments}"));
+    }
+}

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ::fred::rustls::{
+use super::library::rustls::{
     SignatureScheme, client::ResolvesClientCert, crypto::CryptoProvider, pki_types::CertificateDer,
     sign::CertifiedKey,
 };

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use ::fred::{
-    rustls::pki_types::ServerName,
-    types::config::{Config, ServerConfig as FredServer, TlsConnector},
-};
 use tokio::net::TcpStream;
 
-use super::{TlsSettings, files::Files, problem::refused};
+use super::{
+    TlsSettings,
+    files::Files,
+    library::{TlsConnector, rustls::pki_types::ServerName},
+    problem::refused,
+};
 use crate::{
     error::Error,
     redis::{
@@ -31,7 +32,11 @@ pub(crate) struct Tls {
 #[derive(Clone)]
 enum Source {
     /// A fred client's own settings.
-    Fixed(TlsConnector),
+    #[cfg_attr(
+        not(feature = "fred"),
+        expect(dead_code, reason = "only a fred client has them")
+    )]
+    Given(TlsConnector),
     Files(Arc<Files>),
 }
 
@@ -41,20 +46,14 @@ impl Tls {
         Ok(Self::of_files(&TlsSettings::default()))
     }
 
-    pub(in crate::redis) fn of_donor(config: &Config) -> Option<Self> {
-        let own_name = match &config.server {
-            FredServer::Centralized { server } => {
-                let address = (server.host.to_string(), server.port);
-                let name = server.tls_server_name.as_ref();
-                name.map(|name| (address, name.to_string()))
-            }
-            _ => None,
-        };
-        Some(Self {
-            source: Source::Fixed(config.tls.as_ref()?.connector.clone()),
+    /// Connects by settings that the library already has.
+    #[cfg(feature = "fred")]
+    pub(super) fn given(connector: TlsConnector, own_name: Option<(Address, String)>) -> Self {
+        Self {
+            source: Source::Given(connector),
             own_name,
             name: None,
-        })
+        }
     }
 
     /// Loads the files of a client's settings.
@@ -93,24 +92,16 @@ impl Tls {
         let name = own_name.map_or(host, |(_, name)| name);
         let name = self.name.as_deref().unwrap_or(name).to_owned();
         let name = self.checked(name)?;
-        match self.connector().await? {
-            TlsConnector::Rustls(connector) => {
-                let secured = connector.connect(name.clone(), socket).await;
-                Ok(Box::new(secured.map_err(|error| refused(&error, &name))?))
-            }
-            #[allow(
-                unreachable_patterns,
-                reason = "another TLS library may be enabled by the caller's features of fred"
-            )]
-            _ => Err(other("only TLS by rustls is known")),
-        }
+        let connector = self.connector().await?;
+        let secured = connector.connect(name.clone(), socket).await;
+        Ok(Box::new(secured.map_err(|error| refused(&error, &name))?))
     }
 
     /// The name for the handshake. A host that cannot be in a certificate matters only if names are checked.
     fn checked(&self, name: String) -> Result<ServerName<'static>, ConnectError> {
         let unnamed = match &self.source {
             Source::Files(files) => files.verification != TlsVerification::Full,
-            Source::Fixed(_) => false,
+            Source::Given(_) => false,
         };
         match ServerName::try_from(name) {
             Err(_) if unnamed => Ok(ServerName::from(std::net::Ipv4Addr::UNSPECIFIED)),
@@ -121,7 +112,7 @@ impl Tls {
     /// Reads the files anew: certificates are replaced while the program runs.
     async fn connector(&self) -> Result<TlsConnector, ConnectError> {
         let files = match &self.source {
-            Source::Fixed(connector) => return Ok(connector.clone()),
+            Source::Given(connector) => return Ok(connector.clone()),
             Source::Files(files) => files.clone(),
         };
         let reading = tokio::task::spawn_blocking(move || files.current());

@@ -6,19 +6,15 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use ::fred::{
-    rustls::{
-        ClientConfig,
-        crypto::{CryptoProvider, ring},
-        pki_types::CertificateDer,
-    },
-    types::config::TlsConnector,
-};
 use sha1_smol::{Digest, Sha1};
 
 use super::{
     SecretFile, TlsSettings,
     client_keys::ClientKeys,
+    library::{
+        TlsConnector, ciphers, load_native_certs,
+        rustls::{ClientConfig, crypto::CryptoProvider, pki_types::CertificateDer},
+    },
     store::{self, Entry, Form, unusable},
     verifier::Verifier,
 };
@@ -126,7 +122,7 @@ impl Files {
     }
 
     fn connector(&self, contents: Contents) -> Result<TlsConnector, Error> {
-        let provider = Arc::new(ring::default_provider());
+        let provider = ciphers();
         let verifier = self.verifier(contents.authorities, &provider)?;
         let config = ClientConfig::builder_with_provider(provider.clone())
             .with_safe_default_protocol_versions()
@@ -135,7 +131,7 @@ impl Files {
             .with_custom_certificate_verifier(Arc::new(verifier));
         let (Some((file, key)), Some([bytes, key_bytes])) = (&self.identity, &contents.identity)
         else {
-            return Ok(TlsConnector::from(config.with_no_client_auth()));
+            return Ok(Arc::new(config.with_no_client_auth()).into());
         };
         let mut held = store::read(file, bytes)?;
         if Form::of(bytes) == Form::Pem {
@@ -148,9 +144,7 @@ impl Files {
         }
         let keys = ClientKeys::new(held.keys, &provider);
         let keys = keys.map_err(|reason| unusable(file, &reason))?;
-        Ok(TlsConnector::from(
-            config.with_client_cert_resolver(Arc::new(keys)),
-        ))
+        Ok(Arc::new(config.with_client_cert_resolver(Arc::new(keys))).into())
     }
 
     fn verifier(
@@ -190,7 +184,7 @@ impl Contents {
 
 /// The authorities of the system. One that cannot be read is left out, unless none can.
 fn authorities_of_the_system() -> Result<Vec<CertificateDer<'static>>, Error> {
-    let found = ::fred::rustls_native_certs::load_native_certs();
+    let found = load_native_certs();
     match found.errors.first() {
         Some(error) if found.certs.is_empty() => Err(no_authorities(&error.to_string())),
         _ => Ok(found.certs),

@@ -41,7 +41,7 @@ pub(super) use refusal::refused;
 mod refusal {
     use std::io;
 
-    use ::fred::rustls::{
+    use super::super::library::rustls::{
         CertificateError as Problem, Error::InvalidCertificate, pki_types::ServerName,
     };
 

@@ -6,7 +6,7 @@ mod jks;
 #[cfg(feature = "keystore")]
 mod pkcs12;
 
-use ::fred::rustls::{
+use super::library::rustls::{
     pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, pem::PemObject},
     server::ParsedCertificate,
 };

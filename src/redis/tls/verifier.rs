@@ -1,6 +1,6 @@
 //! Checks a server's certificate as far as the client's settings ask for it.
 
-use ::fred::rustls::{
+use super::library::rustls::{
     CertificateError, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
     client::{
         danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},

@@ -39,7 +39,7 @@ impl Secure {
 
 async fn certificates() -> Server {
     let certificates = Server::start().await;
-    make_certificates(certificates.dir());
+    testbed::make_certificates(certificates.dir());
     certificates
 }
 
@@ -125,25 +125,6 @@ async fn cluster_that_announces_no_port_for_tls_is_an_error_that_names_the_setti
         let error = built.unwrap_err();
         assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
         assert!(error.to_string().contains("`tls-cluster yes`"), "{error}");
-    }
-}
-
-/// Creates `ca.crt`, `ca.der`, and a certificate for this machine signed by it.
-pub fn make_certificates(dir: &Path) {
-    std::fs::write(
-        dir.join("names"),
-        "subjectAltName=DNS:localhost,IP:127.0.0.1\n",
-    )
-    .unwrap();
-    let key = "-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes";
-    for arguments in [
-        format!("req -x509 {key} -keyout ca.key -out ca.crt -subj /CN=authority -days 2"),
-        "x509 -in ca.crt -outform der -out ca.der".to_owned(),
-        format!("req {key} -keyout server.key -out server.csr -subj /CN=server"),
-        "x509 -req -in server.csr -CA ca.crt -CAkey ca.key -CAcreateserial -days 2 -extfile names -out server.crt"
-            .to_owned(),
-    ] {
-        testbed::run_in(dir, &format!("openssl {arguments}"));
     }
 }
 

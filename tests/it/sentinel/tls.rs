@@ -5,10 +5,10 @@ use fred::types::{
     config::{Config, ServerConfig},
 };
 use redisson_lock::{Error, LockClient, TlsVerification};
-use testbed::{Server, Watched, unique_name};
+use testbed::{Server, Watched, make_certificates, unique_name};
 
 use super::works;
-use crate::bad_input::tls::{connector, make_certificates};
+use crate::bad_input::tls::connector;
 
 /// Servers and sentinels that speak TLS only, and trust an authority whose files are in `dir`.
 async fn secured(dir: &std::path::Path) -> Watched {

@@ -1,6 +1,6 @@
 //! Java's older form of key stores, JKS. Its ciphers are a key stream and a checksum by SHA-1.
 
-use ::fred::rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
+use super::super::library::rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
 use sha1_smol::Sha1;
 
 use super::{Entry, Store, der};

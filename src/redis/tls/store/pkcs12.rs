@@ -1,6 +1,6 @@
 //! Key stores in PKCS#12.
 
-use ::fred::rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
+use super::super::library::rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
 use p12_keystore::{Certificate, CertificateBag, Pkcs12Archive, PrivateKeyBag, error::Error};
 
 use super::{Entry, Store, der};
