@@ -151,7 +151,7 @@ run-small:
 	tools/run-tests.sh histories:lib "no server needed"
 	tools/run-tests.sh testbed:lib "no server needed"
 	tools/run-tests.sh testbed:it "on redis-server"
-	@for example in fenced_store axum_service blocking_limit blocking_worker prometheus; do \
+	@for example in fenced_store axum_service fred_service blocking_limit blocking_worker prometheus; do \
 		tools/run-tests.sh $$example "on redis-server" || exit 1; \
 	done
 	$(CARGO) test --quiet $(PACKAGES) --bin rlock
