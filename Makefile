@@ -187,12 +187,13 @@ test-all: ## `make test` in full, on more servers, all versions of Redisson, top
 	@echo "left out: Valkey 8.0 (make valkey), other servers beside the older Redisson and Debian's Redis 7.0 (make servers-all), long runs and fuzzing (make soak), campaigns (make simulate, make simulate-mutants)"
 	@tools/test-all-length.sh $(if $(UPDATE),--update)
 
-lint: lint-text ## Formatting, recipes of this file, references and links of pages, seeded bugs that apply, and clippy, warnings denied
+lint: lint-text ## Formatting, recipes of this file, new dependencies, references and links of pages, seeded bugs that apply, and clippy, warnings denied
 	$(CARGO) clippy $(PACKAGES) --all-targets -- -D warnings
 
 lint-text:
 	$(CARGO) fmt --all --check
 	tools/check-recipes.sh
+	tools/check-dependencies.sh
 	tools/simulate-mutants.sh --check
 	$(CARGO) test --quiet -p pages
 	$(CARGO) run --quiet -p pages
@@ -227,7 +228,8 @@ minimal-versions: ## Builds with the oldest versions of direct dependencies that
 api: ## The public API against docs/public-api.txt (UPDATE=1 writes it; needs cargo-public-api and nightly)
 	tools/check-api.sh $(if $(UPDATE),--update)
 
-deny: ## Licences, advisories, duplicates and sources of dependencies (needs cargo-deny)
+deny: ## New dependencies; licences, advisories, duplicates and sources of all (needs cargo-deny)
+	tools/check-dependencies.sh
 	$(CARGO) deny --all-features check
 
 typos: ## Spelling (needs typos-cli)
