@@ -436,6 +436,15 @@ impl HoldSet {
         true
     }
 
+    /// The rest of the longest lease of the live holds, as the server was told. `None` for lost holds.
+    pub(super) fn rest(&self, now: Instant) -> Option<Lease> {
+        let live = self.holds.iter().filter(|hold| hold.phase.is_live());
+        let until = live.map(|hold| hold.server_until).max()?;
+        let is_valid = self.lost_reason(now).is_none();
+        let left = until.saturating_duration_since(now).max(Lease::MIN);
+        is_valid.then(|| Lease::new(left).ok()).flatten()
+    }
+
     pub(super) fn remove(&mut self, id: HoldId) {
         self.holds.retain(|hold| hold.id != id);
     }

@@ -84,7 +84,7 @@ pub(crate) struct Tenure {
     /// The release that frees the lock is about to be sent. Its operation lock is kept until the
     /// answer.
     is_freeing: AtomicBool,
-    /// A look-up will follow one that the server refused.
+    /// A look-up will follow one that the server refused, or that was put off.
     look_up_follows: AtomicBool,
     /// The server may keep the lock for longer than its holders rely on it. When the tenure
     /// expires, the client then releases it.
@@ -583,7 +583,7 @@ impl Tenure {
         self.server_may_keep_it.load(Ordering::Relaxed)
     }
 
-    /// Whether a renewal may be sent. Without the operation lock, it is put off once and not twice:
+    /// Whether a renewal or a verification may be sent. Without the operation lock, it is put off once and not twice:
     /// a future that is never polled may keep the operation lock indefinitely.
     pub(super) fn may_renew(&self, has_op_lock: bool) -> bool {
         self.was_postponed.swap(!has_op_lock, Ordering::Relaxed) || has_op_lock
@@ -624,6 +624,11 @@ impl Tenure {
     /// Sets when the next renewal is due.
     pub(super) fn set_renew_at(&self, at: Instant) {
         self.hold_set().renew_at = at;
+    }
+
+    /// The rest of the longest lease of its live holds, for a request at `now`.
+    pub(super) fn rest(&self, now: Instant) -> Option<Lease> {
+        self.hold_set().rest(now)
     }
 
     pub(super) fn record_renewal(&self, sent: Instant, lease: &Lease) {

@@ -9,7 +9,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use tokio::{
-    sync::Notify,
+    sync::{MutexGuard, Notify},
     time::{Instant, sleep},
 };
 
@@ -22,7 +22,7 @@ use crate::{
     error::LostReason,
     gauges::RenewalEnd,
     hash::HashSet,
-    redis::HashSlot,
+    redis::{Answered, HashSlot},
     wire::{Lease, Presence, Refusal, Request, presence},
 };
 
@@ -53,11 +53,17 @@ impl Watchdog {
     }
 }
 
-/// A renewal to be sent. Without a lease it only asks the server whether the holds are there.
+/// A renewal to be sent.
 struct Renewal {
     tenure: Arc<Tenure>,
+    /// The watchdog's lease, if a hold has it.
     lease: Option<Lease>,
+    /// A cause other than the clock has the server asked, such as a reconnection.
+    verifies: bool,
 }
+
+/// A renewal that is sent, with the operation lock if that is free.
+type Turn<'a> = (&'a Renewal, Option<MutexGuard<'a, ()>>);
 
 impl Engine {
     /// Schedules the watchdog's next look at `tenure`, by its present state.
@@ -132,6 +138,7 @@ impl Engine {
                     renewals.push(Renewal {
                         tenure,
                         lease: Some(lease),
+                        verifies: false,
                     });
                 }
                 Duty::Wait => self.watch(&tenure),
@@ -167,7 +174,11 @@ impl Engine {
                 _ => None,
             };
             self.watch(&tenure);
-            Renewal { tenure, lease }
+            Renewal {
+                tenure,
+                lease,
+                verifies: true,
+            }
         });
         self.send_all(renewals.collect());
     }
@@ -205,64 +216,79 @@ impl Engine {
 
     async fn renew(self: Arc<Self>, batch: Vec<(Renewal, Request)>, durability: Durability) {
         let (renewals, requests): (Vec<_>, Vec<_>) = batch.into_iter().unzip();
+        let mut unverified = Vec::new();
         let turns = renewals
             .iter()
             .zip(requests)
             .filter_map(|(renewal, request)| {
+                if !renewal.is_due() {
+                    return None;
+                }
                 // Without the operation lock, another operation is under way, perhaps the last
                 // release: the renewal can wait a little.
                 let op_lock = renewal.tenure.entry().op_lock.try_lock().ok();
-                let goes = renewal.may_go(op_lock.is_some()) && renewal.is_due();
-                goes.then_some(((renewal, op_lock), request))
+                if renewal.tenure.may_renew(op_lock.is_some()) {
+                    return Some(((renewal, op_lock), request));
+                }
+                // The answer to that operation may be older than the cause of the verification.
+                if renewal.verifies {
+                    unverified.extend(renewal.begin_look_up());
+                }
+                None
             });
-        let (turns, requests): (Vec<_>, Vec<_>) = turns.unzip();
-        let Some((first, _)) = turns.first() else {
-            return;
-        };
+        let (turns, requests): (Vec<Turn<'_>>, Vec<_>) = turns.unzip();
         // A renewal that waited for a connection could reach the owner's next hold. The
         // reconnection verifies all tenures.
-        if !self.batcher.is_ready_for(&first.tenure.spec, durability) {
-            return;
-        }
-        let sent = Instant::now();
-        let answers = self.batcher.run_batch(requests, durability).await;
-        let mut unverified = Vec::new();
-        for ((renewal, _op_lock), answer) in turns.iter().zip(answers) {
-            match answer {
-                Ok(answered) => {
-                    let short = self.shortfall(answered.acknowledged.as_ref()).is_some();
-                    self.handle_renewal_answer(renewal, sent, presence(answered.reply), short);
-                }
-                Err(CallError::Refused(refusal)) => {
-                    if renewal.lease.is_none()
-                        && refusal.is_of_failover()
-                        && renewal.tenure.begin_look_up()
-                    {
-                        unverified.push(renewal.tenure.clone());
-                    }
-                    self.handle_renewal_answer(renewal, sent, Err(refusal), false);
-                }
-                Err(CallError::Unanswered { .. }) => {
-                    self.gauges.record_renewal(RenewalEnd::Unanswered);
-                    let tenure = &renewal.tenure;
-                    // The server may have executed it, and keep the lock after a loss.
-                    if renewal.lease.is_some() {
-                        tenure.set_server_may_keep_it();
-                        if tenure.lost_reason(Instant::now()) == Some(LostReason::Expired) {
-                            self.give_back_later(tenure.clone());
-                        }
-                    }
-                }
-                Err(CallError::Closed) => {}
+        if let Some((first, _)) = turns.first()
+            && self.batcher.is_ready_for(&first.tenure.spec, durability)
+        {
+            let sent = Instant::now();
+            let answers = self.batcher.run_batch(requests, durability).await;
+            for ((renewal, _op_lock), answer) in turns.iter().zip(answers) {
+                unverified.extend(self.handle_answer(renewal, sent, answer));
             }
         }
         drop(turns);
-        // No renewal would follow that asks again. A server that starts may have lost these holds.
         if !unverified.is_empty() {
             sleep(TRANSIENT_PAUSE).await;
             unverified.iter().for_each(|tenure| tenure.end_look_up());
             self.verify(unverified);
         }
+    }
+
+    /// Returns a tenure that is still to be verified.
+    fn handle_answer(
+        self: &Arc<Self>,
+        renewal: &Renewal,
+        sent: Instant,
+        answer: Result<Answered, CallError>,
+    ) -> Option<Arc<Tenure>> {
+        match answer {
+            Ok(answered) => {
+                let short = self.shortfall(answered.acknowledged.as_ref()).is_some();
+                self.handle_renewal_answer(renewal, sent, presence(answered.reply), short);
+            }
+            Err(CallError::Refused(refusal)) => {
+                // No renewal would follow that asks again. A server that starts may have lost these holds.
+                let asks_again = renewal.lease.is_none() && refusal.is_of_failover();
+                let unverified = asks_again.then(|| renewal.begin_look_up()).flatten();
+                self.handle_renewal_answer(renewal, sent, Err(refusal), false);
+                return unverified;
+            }
+            Err(CallError::Unanswered { .. }) => {
+                self.gauges.record_renewal(RenewalEnd::Unanswered);
+                let tenure = &renewal.tenure;
+                // The server may have executed it, and keep the lock after a loss.
+                if renewal.lease.is_some() {
+                    tenure.set_server_may_keep_it();
+                    if tenure.lost_reason(Instant::now()) == Some(LostReason::Expired) {
+                        self.give_back_later(tenure.clone());
+                    }
+                }
+            }
+            Err(CallError::Closed) => {}
+        }
+        None
     }
 
     fn handle_renewal_answer(
@@ -272,7 +298,7 @@ impl Engine {
         answer: Result<Presence, Refusal>,
         short: bool,
     ) {
-        let Renewal { tenure, lease } = renewal;
+        let Renewal { tenure, lease, .. } = renewal;
         match answer {
             // With too few acknowledgements, the validity may end as it would without the renewal.
             Ok(Presence::Present) if short => {
@@ -314,12 +340,6 @@ impl Engine {
 }
 
 impl Renewal {
-    /// Whether the renewal may be sent now. A verification changes nothing, and needs no operation
-    /// lock.
-    fn may_go(&self, has_op_lock: bool) -> bool {
-        self.lease.is_none() || self.tenure.may_renew(has_op_lock)
-    }
-
     /// Whether its holds have not ended since the renewal was made.
     fn is_due(&self) -> bool {
         match self.lease {
@@ -328,11 +348,18 @@ impl Renewal {
         }
     }
 
+    /// Returns the tenure, unless a look-up follows already. The caller has it verified again.
+    fn begin_look_up(&self) -> Option<Arc<Tenure>> {
+        self.tenure.begin_look_up().then(|| self.tenure.clone())
+    }
+
+    /// A verification sends the rest of the lease: a failover may have lost the request that set it, and not the hold.
     fn request(&self) -> Request {
-        let Self { tenure, lease } = self;
-        tenure
-            .spec
-            .protocol
-            .renew(&tenure.spec, &tenure.entry().field, lease.as_ref())
+        let rest = self.verifies.then(|| self.tenure.rest(Instant::now()));
+        let leases = [self.lease.as_ref(), rest.as_ref().and_then(Option::as_ref)];
+        let lease = leases.into_iter().flatten();
+        let lease = lease.max_by_key(|lease| lease.duration);
+        let spec = &self.tenure.spec;
+        spec.protocol.renew(spec, &self.tenure.entry().field, lease)
     }
 }

@@ -5,7 +5,7 @@ use std::{error::Error as _, sync::atomic::Ordering::Relaxed, time::Duration};
 use redisson_lock::{Config, Error, Owner, Released, test_util::InMemoryRedis};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use crate::support::{LEASE, NEVER, SHORT, SOON, client, network::server};
+use crate::support::{LEASE, NEVER, SHORT, SOON, client, network::server, until, waiter};
 
 /// A lock is forced open after the server granted a nested hold, and before the task handles the answer.
 #[tokio::test(start_paused = true)]
@@ -239,4 +239,28 @@ fn earlier_loss_after_an_inner_release_is_reported_on_another_runtime() {
     });
     here.shutdown_background();
     home.shutdown_background();
+}
+
+/// The server executes a renewal, and then a forced release. The answer to the renewal arrives after the message of that release.
+#[tokio::test(start_paused = true)]
+async fn an_answer_from_before_a_forced_release_does_not_end_the_verification() {
+    let (server, network) = server();
+    let (one, other) = (client(&server).await, client(&server).await);
+    // A connection answers in order: no message waits behind the late answer to a PING.
+    sleep(SHORT).await;
+    let holder = one.reentrant_lock("a").lock().await.unwrap();
+    let began = Instant::now();
+    // Behind a waiter, the client listens to its own lock.
+    let waiter = waiter(&one);
+    // The second renewal: the first one loads the script. The forced release loads its script too, and finds a connection in use.
+    sleep_until(began + 2 * LEASE / 3 - SOON).await;
+    assert!(!other.reentrant_lock("b").force_unlock().await.unwrap());
+    network.0.answers.store(200, Relaxed);
+    let before = network.scripts();
+    until(|| network.scripts() > before).await;
+    let lock = other.reentrant_lock("a");
+    let (forced, entered) = tokio::join!(lock.force_unlock(), timeout(2 * SHORT, waiter));
+    assert!(forced.unwrap());
+    let (_, _guard) = entered.expect("the hold is not verified").unwrap();
+    assert!(holder.is_lost());
 }

@@ -2,6 +2,7 @@
 
 mod clusters;
 mod hanging_nodes;
+mod lost_writes;
 mod replicas;
 
 use redisson_lock::test_util::simulation::Cluster;

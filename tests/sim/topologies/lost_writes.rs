@@ -1,0 +1,113 @@
+//! Failovers to a replica that lacks the last writes of a holder. One arranged case per test, under a paused clock.
+
+use std::time::Duration;
+
+use redisson_lock::{
+    Config, Durability, DynGuard, DynLock, LockClient, Owner, test_util::simulation::Replicated,
+};
+use tokio::time::{Instant, sleep};
+
+use crate::support::{LEASE, SHORT, until};
+
+/// Longer than a client takes to reach the new master, and to verify its holds there.
+const RECOVERED: Duration = Duration::from_secs(5);
+/// A lag in which no write reaches a replica.
+const ENDLESS: Duration = Duration::from_secs(1_000_000_000);
+
+/// Locks of one owner, of each kind of data.
+fn locks(client: &LockClient) -> [DynLock; 6] {
+    let (owner, both) = (Owner::new(), client.read_write_lock("a"));
+    [
+        client.reentrant_lock("a").owned_by(&owner).into_dyn(),
+        client.fenced_lock("a").owned_by(&owner).into_dyn(),
+        client.fair_lock("a").owned_by(&owner).into_dyn(),
+        both.read().owned_by(&owner).into_dyn(),
+        both.write().owned_by(&owner).into_dyn(),
+        client.simple_lock("a").owned_by(&owner).into_dyn(),
+    ]
+}
+
+/// A world in which replicas have each write at once, and a lock of its client.
+async fn world(kind: usize) -> (Replicated, DynLock) {
+    let world = Replicated::new(1);
+    let config = Config::default().with_durability(Durability::Local);
+    let client = world.client_with(config).await.unwrap();
+    let lock = locks(&client)[kind].clone();
+    (world, lock)
+}
+
+/// Lets no further write reach a replica.
+async fn lose_writes(world: &Replicated) {
+    sleep(SHORT).await;
+    world.set_lag(ENDLESS);
+}
+
+/// Replaces the master, which hangs. Returns once the client has verified its holds at the new one.
+async fn fail_over(world: &Replicated) {
+    let before = world.master();
+    world.hang(before);
+    until(|| world.master() != before).await;
+    world.set_lag(Duration::ZERO);
+    sleep(RECOVERED).await;
+}
+
+/// The new master keeps the lock for as long as the guard counts as valid.
+fn assert_kept(world: &Replicated, guard: &DynGuard, case: &str) {
+    assert!(!guard.is_lost(), "{case}: {guard:?}");
+    let valid = guard.valid_until() - Instant::now().into_std();
+    let kept = world.remaining_lease("a").unwrap_or_default();
+    assert!(
+        kept >= valid,
+        "{case}: valid for {valid:?}, kept for {kept:?}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn extension_that_a_failover_has_lost_is_made_good() {
+    for kind in 0..6 {
+        for lease in [None, Some(LEASE)] {
+            let (world, lock) = world(kind).await;
+            let lock = match lease {
+                Some(lease) => lock.with_lease(lease),
+                None => lock,
+            };
+            let guard = lock.lock().await.unwrap();
+            lose_writes(&world).await;
+            guard.extend(20 * LEASE).await.unwrap();
+            fail_over(&world).await;
+            assert_kept(&world, &guard, &format!("{lock:?}, {lease:?}"));
+        }
+    }
+}
+
+/// The release of the inner hold gives the outer one a new lease.
+#[tokio::test(start_paused = true)]
+async fn lease_of_an_inner_release_that_a_failover_has_lost_is_made_good() {
+    for kind in 0..5 {
+        let (world, lock) = world(kind).await;
+        let lock = lock.with_lease(LEASE);
+        let outer = lock.lock().await.unwrap();
+        let inner = lock.lock().await.unwrap();
+        sleep(LEASE / 2).await;
+        lose_writes(&world).await;
+        inner.unlock().await.unwrap();
+        fail_over(&world).await;
+        assert_kept(&world, &outer, &format!("{lock:?}"));
+    }
+}
+
+/// The new master has the outer hold, with its own lease.
+#[tokio::test(start_paused = true)]
+async fn lease_of_a_nested_hold_that_a_failover_has_lost_is_made_good() {
+    for kind in 0..5 {
+        let (world, lock) = world(kind).await;
+        let outer = lock.with_lease(LEASE).lock().await.unwrap();
+        lose_writes(&world).await;
+        let inner = lock.with_lease(20 * LEASE).lock().await.unwrap();
+        fail_over(&world).await;
+        assert_kept(&world, &inner, &format!("{lock:?}"));
+        inner.unlock().await.unwrap();
+        outer.unlock().await.unwrap();
+        assert_eq!(world.holders("a"), []);
+    }
+}
