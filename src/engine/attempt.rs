@@ -202,6 +202,7 @@ impl Attempt {
             Ok(AcquireOutcome::Gone) => {
                 if let Some(tenure) = tenure {
                     engine.lose(&tenure, LostReason::Gone);
+                    engine.give_back_rest(&tenure, tenure.most_on_server());
                 }
                 Ok(None)
             }

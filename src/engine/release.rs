@@ -330,6 +330,7 @@ impl Engine {
                 let reason = tenure.lost_reason(Instant::now());
                 let reason = reason.unwrap_or(LostReason::Gone);
                 self.lose(tenure, reason);
+                self.give_back_rest(tenure, left.0);
                 Err(tenure.lost_error(reason))
             }
             Err(error) => {
@@ -563,8 +564,8 @@ impl Engine {
         }
     }
 
-    /// Queues the release of a tenure whose validity has ended by this client's clock: the server
-    /// may keep it for longer.
+    /// Queues the release of a lost tenure that the server may keep: its validity has ended by this client's clock, or some of its
+    /// holds are left.
     pub(super) fn give_back_later(self: &Arc<Self>, tenure: Arc<Tenure>) {
         let engine = self.clone();
         self.jobs.push(async move {
@@ -578,6 +579,13 @@ impl Engine {
                 engine.give_back(&tenure.spec, entry, None).await;
             }
         });
+    }
+
+    /// Queues the release of what the server may have left of a lost tenure: it has fewer than `holds` holds, as after a failover.
+    pub(super) fn give_back_rest(self: &Arc<Self>, tenure: &Arc<Tenure>, holds: u32) {
+        if holds > 1 {
+            self.give_back_later(tenure.clone());
+        }
     }
 
     /// Releases a hold that an attempt may have been granted, and that no caller takes or can rely
@@ -614,6 +622,7 @@ impl Engine {
             }
             (Ok(Presence::Absent), Some(tenure)) => {
                 self.lose(&tenure, LostReason::Gone);
+                self.give_back_rest(&tenure, left.0);
             }
             (Ok(_), None) => {}
             (Err(error), _) => {

@@ -1,13 +1,14 @@
 //! Failovers to a replica that lacks the last writes of a holder. One arranged case per test, under a paused clock.
 
-use std::time::Duration;
+use std::{sync::atomic::Ordering::Relaxed, time::Duration};
 
 use redisson_lock::{
-    Config, Durability, DynGuard, DynLock, LockClient, Owner, test_util::simulation::Replicated,
+    Config, Durability, DynGuard, DynLock, Error, LockClient, Owner,
+    test_util::simulation::Replicated,
 };
 use tokio::time::{Instant, sleep};
 
-use crate::support::{LEASE, SHORT, until};
+use crate::support::{LEASE, SHORT, network::Network, started, until};
 
 /// Longer than a client takes to reach the new master, and to verify its holds there.
 const RECOVERED: Duration = Duration::from_secs(5);
@@ -109,5 +110,66 @@ async fn lease_of_a_nested_hold_that_a_failover_has_lost_is_made_good() {
         inner.unlock().await.unwrap();
         outer.unlock().await.unwrap();
         assert_eq!(world.holders("a"), []);
+    }
+}
+
+/// An owner of which the new master has the first of `holds` holds.
+async fn first_of(holds: usize, kind: usize) -> (Replicated, DynLock, Vec<DynGuard>) {
+    let (world, lock) = world(kind).await;
+    let mut guards = vec![lock.lock().await.unwrap()];
+    lose_writes(&world).await;
+    while guards.len() < holds {
+        guards.push(lock.lock().await.unwrap());
+    }
+    (world, lock, guards)
+}
+
+/// The holds are lost, and the lock is free long before the end of their lease.
+async fn assert_given_back(world: &Replicated, guards: Vec<DynGuard>, lock: &DynLock) {
+    sleep(SHORT).await;
+    assert!(guards.iter().all(DynGuard::is_lost), "{lock:?}: {guards:?}");
+    assert_eq!(world.holders("a"), [], "{lock:?}: the last hold is left");
+}
+
+#[tokio::test(start_paused = true)]
+async fn release_that_finds_too_few_holds_leaves_none() {
+    for kind in 0..5 {
+        let (world, lock, mut guards) = first_of(3, kind).await;
+        fail_over(&world).await;
+        assert!(!guards[0].is_lost() && world.holders("a")[0].1 == 1);
+        let released = guards.remove(2).unlock().await;
+        assert!(matches!(released, Err(Error::Lost { .. })), "{released:?}");
+        assert_given_back(&world, guards, &lock).await;
+    }
+}
+
+/// The caller is gone when the answer arrives.
+#[tokio::test(start_paused = true)]
+async fn dropped_acquisition_that_finds_too_few_holds_leaves_none() {
+    for kind in 0..5 {
+        let (world, lock, guards) = first_of(2, kind).await;
+        fail_over(&world).await;
+        let network = Network::default();
+        world.set_faults(network.clone());
+        network.0.delay.store(5, Relaxed);
+        let mut nested = Box::pin(lock.lock());
+        started(&mut nested).await;
+        drop(nested);
+        assert_given_back(&world, guards, &lock).await;
+    }
+}
+
+/// The old master hangs before it can answer, so the client gives back the hold that it may have granted.
+#[tokio::test(start_paused = true)]
+async fn doubtful_acquisition_that_finds_too_few_holds_leaves_none() {
+    for kind in 0..5 {
+        let (world, lock, guards) = first_of(2, kind).await;
+        let before = world.master();
+        world.hang(before);
+        let mut nested = Box::pin(lock.lock());
+        started(&mut nested).await;
+        drop(nested);
+        fail_over(&world).await;
+        assert_given_back(&world, guards, &lock).await;
     }
 }
