@@ -2,9 +2,10 @@
 
 use std::{sync::atomic::Ordering::Relaxed, time::Duration};
 
+use redisson_lock::Owner;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::support::{SHORT, SOON, client, network::server};
+use crate::support::{LEASE, SHORT, SOON, client, network::server, waiter};
 
 /// A task gives up while its client has no connection.
 #[tokio::test(start_paused = true)]
@@ -111,4 +112,30 @@ async fn a_reconnection_reveals_lost_holds() {
     sleep(SHORT).await;
     server.restart();
     assert!(timeout(SHORT, guard.lost()).await.is_ok());
+}
+
+/// The next waiter asks right behind a release. The connection ends with both, and the new one carries the attempt first: the hold of
+/// the waiter's own client refuses it.
+#[tokio::test(start_paused = true)]
+async fn a_waiter_behind_a_lost_release_enters_when_the_release_is_repeated() {
+    for is_lost in [true, false] {
+        let (server, network) = server();
+        let client = client(&server).await;
+        let lock = client.reentrant_lock("a");
+        // Loads the scripts into the server.
+        lock.lock().await.unwrap().unlock().await.unwrap();
+        let guard = lock.owned_by(&Owner::new()).lock().await.unwrap();
+        let waiter = waiter(&client);
+        sleep(SHORT).await;
+        match is_lost {
+            true => network.0.loses_script.store(true, Relaxed),
+            false => network.0.loses_answer.store(true, Relaxed),
+        }
+        let released = Instant::now();
+        guard.unlock().await.unwrap();
+        let entered = timeout(LEASE / 2, waiter).await;
+        let (entered, _guard) = entered.expect("the waiter sleeps on").unwrap();
+        let took = entered - released;
+        assert!(took < SHORT, "{took:?}, {is_lost}");
+    }
 }

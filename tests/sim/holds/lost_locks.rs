@@ -193,3 +193,30 @@ async fn a_hold_after_a_lost_one_has_a_token_of_its_own() {
         lost.token()
     );
 }
+
+/// The clock jumps to the end of the validity, and no timer has fired. Each operation reads the clock itself.
+#[tokio::test(start_paused = true)]
+async fn a_hold_is_over_by_the_clock_before_its_timer_fires() {
+    let server = InMemoryRedis::new();
+    let client = client(&server).await;
+    let owner = Owner::new();
+    let lock = client.reentrant_lock("a").owned_by(&owner);
+    let over = lock.with_lease(LEASE).lock().await.unwrap();
+    let left = over.valid_until() - Instant::now().into_std();
+    let mut jump = Box::pin(tokio::time::advance(left + SOON / 50));
+    let mut next = Box::pin(lock.lock());
+    // The clock jumps in the first poll, and no other task runs before the second.
+    assert!(futures_util::poll!(&mut jump).is_pending());
+    assert!(over.is_lost());
+    assert!(futures_util::poll!(&mut next).is_pending());
+    jump.await;
+    let next = next.await.unwrap();
+    assert_eq!(
+        server.holders("a")[0].1,
+        1,
+        "it was asked for as a nested hold"
+    );
+    assert!(over.is_lost() && !next.is_lost());
+    assert!(matches!(over.unlock().await, Err(Error::Lost { .. })));
+    assert_eq!(next.unlock().await.unwrap(), Released::Fully);
+}

@@ -1,9 +1,13 @@
 //! Leases that end early: the entry of a waiter, and the next hold of the owner. Under a paused clock.
 
-use redisson_lock::{Kind, Lock, LockClient, Owner, Released, test_util::InMemoryRedis};
-use tokio::time::Instant;
+use std::sync::atomic::Ordering::Relaxed;
 
-use crate::support::{SHORT, SOON, client, writer};
+use redisson_lock::{
+    Kind, Lock, LockClient, LostReason, Owner, Released, test_util::InMemoryRedis,
+};
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::support::{LEASE, NEVER, SHORT, SOON, client, network::server, writer};
 
 /// A hold with the watchdog's lease ends inside one with a short lease. The waiter knows the long lease, but enters when the short
 /// one ends.
@@ -56,4 +60,28 @@ async fn the_release_of_a_hold_that_is_over_leaves_the_next_one_alone() {
     spares_the_next_hold(|client| client.non_reentrant_fair_lock("fair once")).await;
     spares_the_next_hold(|client| client.read_write_lock("read").read().clone()).await;
     spares_the_next_hold(|client| client.read_write_lock("write").write().clone()).await;
+}
+
+/// The holder relies on the short lease from the send of the release. The server has the long one until it executes the release.
+#[tokio::test(start_paused = true)]
+async fn a_long_lease_is_given_back_although_the_short_one_is_over() {
+    let (server, network) = server();
+    let lock = client(&server).await.reentrant_lock("a");
+    let lock = lock.owned_by(&Owner::new());
+    let outer = lock.with_lease(2 * SHORT).lock().await.unwrap();
+    let inner = lock.with_lease(NEVER).lock().await.unwrap();
+    network.0.is_loading.store(true, Relaxed);
+    let unlocking = tokio::spawn(inner.unlock());
+    assert_eq!(timeout(LEASE, outer.lost()).await, Ok(LostReason::Expired));
+    // The release is refused again after the end of the short lease.
+    sleep(LEASE).await;
+    assert!(unlocking.await.unwrap().is_err());
+    assert_eq!(server.holders("a").len(), 1);
+    network.0.is_loading.store(false, Relaxed);
+    sleep(3 * SHORT).await;
+    assert_eq!(
+        server.holders("a"),
+        [],
+        "the lock is left to the long lease"
+    );
 }

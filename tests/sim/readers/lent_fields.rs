@@ -293,3 +293,45 @@ async fn unshared_reader_can_upgrade_and_is_not_renewed_during_its_unlock() {
     let (unlocked, _) = tokio::join!(last.unlock(), client.shutdown());
     assert_eq!(unlocked, Ok(Released::Fully));
 }
+
+/// The server counts one hold for three readers. A nested hold of each is the next one that the server counts.
+#[tokio::test(start_paused = true)]
+async fn nested_holds_of_readers_that_share_lose_no_reader() {
+    let (server, _) = server();
+    let client = client(&server).await;
+    let locks = [reader(&client), reader(&client), reader(&client)];
+    let mut guards = Vec::new();
+    for lock in &locks {
+        guards.push(lock.lock().await.unwrap());
+    }
+    assert_eq!(hold_counts(&server), [1]);
+    for lock in &locks {
+        guards.push(lock.lock().await.unwrap());
+    }
+    assert_eq!(hold_counts(&server), [4]);
+    assert!(!guards.iter().any(|guard| guard.is_lost()), "{guards:?}");
+    for guard in guards {
+        guard.unlock().await.unwrap();
+    }
+    assert_eq!(hold_counts(&server), [0_u64; 0]);
+}
+
+/// The answer to the last release is lost. A reader that arrives before the repetition does not share the hold that may be gone.
+#[tokio::test(start_paused = true)]
+async fn hold_whose_release_is_in_doubt_is_not_joined() {
+    let (server, network) = server();
+    let client = client(&server).await;
+    reads_once(&client).await;
+    let first = reader(&client).lock().await.unwrap();
+    network.0.loses_answer.store(true, Relaxed);
+    network.0.connecting.store(5, Relaxed);
+    let mut leaving = Box::pin(first.unlock());
+    assert!(timeout(OPEN / 2, &mut leaving).await.is_err());
+    assert_eq!(hold_counts(&server), [0_u64; 0], "the release was lost");
+    let second = reader(&client);
+    let (left, second) = tokio::join!(leaving, second.lock());
+    let second = second.unwrap();
+    assert_eq!(left, Ok(Released::Fully));
+    assert_eq!(hold_counts(&server), [1], "the second reader has no hold");
+    assert_eq!(second.unlock().await, Ok(Released::Fully));
+}

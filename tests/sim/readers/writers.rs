@@ -17,8 +17,8 @@ use redisson_lock::{
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::support::{
-    LEASE, SHORT, SOON, client, lossy_network::slow_server, polling_client, reader, reader_of,
-    writer, writer_of,
+    LEASE, SHORT, SOON, client, lossy_network::slow_server, parked, polling_client, reader,
+    reader_of, started, writer, writer_of,
 };
 
 /// A writer's field in a hash of mode `read` is no hold of this crate or of Redisson.
@@ -202,4 +202,26 @@ async fn a_gate_lets_a_writer_in_between_readers_of_any_length() {
             assert!(since >= 12, "{since} reads in {:?}", asked.elapsed());
         }
     }
+}
+
+/// One reader waits for the writer, and another is kept and not polled while its attempt is under way. The writer's own read waits for
+/// neither.
+#[tokio::test(start_paused = true)]
+async fn a_writer_reads_while_readers_wait_for_it() {
+    let (server, _) = slow_server(Duration::from_millis(1));
+    let (client, owner) = (client(&server).await, Owner::new());
+    let writing = writer_of(&client, &owner).lock().await.unwrap();
+    let lock = reader(&client);
+    let mut waiting = Box::pin(lock.lock());
+    parked(&mut waiting).await;
+    let lock = reader(&client);
+    let mut stuck = Box::pin(lock.lock());
+    started(&mut stuck).await;
+    let reading = timeout(2 * SOON, reader_of(&client, &owner).lock()).await;
+    let reading = reading.expect("it waits for another reader").unwrap();
+    assert_eq!(server.holders("a").len(), 2);
+    writing.unlock().await.unwrap();
+    let readers = async { tokio::try_join!(waiting, stuck) };
+    let readers = timeout(SHORT, readers).await.expect("readers enter");
+    drop((readers.unwrap(), reading));
 }

@@ -5,7 +5,13 @@ use std::{
     time::Duration,
 };
 
-use redisson_lock::{Owner, Released, test_util::InMemoryRedis};
+use redisson_lock::{
+    Error, LockClient, LostReason, Owner, Released,
+    test_util::{
+        InMemoryRedis,
+        simulation::{Fate, Faults},
+    },
+};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::support::{
@@ -94,6 +100,35 @@ async fn a_release_is_heard_at_every_moment_of_an_acquisition() {
         let (entered, _guard) = entered.expect("no waiter enters").unwrap();
         let took = entered - released;
         assert!(took < SHORT, "{took:?}, released after {moment} ms");
+    }
+}
+
+/// Delays subscriptions by 100 ms.
+struct LateSubscriptions;
+
+impl Faults for LateSubscriptions {
+    fn sending(&mut self, _connection: u64, command: &'static str) -> Fate {
+        let is_late = command.ends_with("SUBSCRIBE");
+        Fate {
+            delay: SHORT / 10 * u32::from(is_late),
+            ..Fate::default()
+        }
+    }
+}
+
+/// A message before the subscription is lost. Each round releases the lock 10 ms later.
+#[tokio::test(start_paused = true)]
+async fn a_release_is_noticed_at_every_moment_of_a_subscription() {
+    for moment in (0..300).step_by(10) {
+        let server = InMemoryRedis::new();
+        server.set_faults(LateSubscriptions);
+        let (one, other) = (client(&server).await, client(&server).await);
+        let guard = other.reentrant_lock("a").lock().await.unwrap();
+        let waiter = waiter(&one);
+        sleep(Duration::from_millis(moment)).await;
+        guard.unlock().await.unwrap();
+        let entered = timeout(SHORT, waiter).await;
+        assert!(entered.is_ok(), "no waiter enters after {moment} ms");
     }
 }
 
@@ -236,4 +271,59 @@ async fn a_crowd_far_from_its_server_listens_and_enters_in_order() {
         assert!(asked <= 6, "{asked} scripts, {delay} ms away");
         assert_eq!(order.len(), 4);
     }
+}
+
+/// The release of a hold that is gone publishes nothing. Another client's message, which arrives before the answer, is no echo of it.
+#[tokio::test(start_paused = true)]
+async fn a_message_during_the_release_of_a_lost_hold_wakes_a_waiter() {
+    let (server, network) = server();
+    let (ours, first, theirs) = (
+        client(&server).await,
+        client(&server).await,
+        client(&server).await,
+    );
+    let lock = |client: &LockClient| client.reentrant_lock("a").owned_by(&Owner::new());
+    // Loads the scripts into the server.
+    lock(&ours).lock().await.unwrap().unlock().await.unwrap();
+    let _first = lock(&first).lock().await.unwrap();
+    let waiter = waiter(&ours);
+    sleep(SHORT).await;
+    // A deletion publishes no message.
+    assert!(server.delete("a"));
+    let lost = lock(&ours).try_lock().await.unwrap().expect("it is free");
+    assert!(server.delete("a"));
+    let held = lock(&theirs).try_lock().await.unwrap();
+    let held = held.expect("it is free");
+    network.0.answers.store(100, Relaxed);
+    let (lost, _, entered) = tokio::join!(
+        lost.unlock(),
+        async {
+            sleep(SOON).await;
+            held.unlock().await
+        },
+        timeout(SHORT, waiter),
+    );
+    assert!(matches!(lost, Err(Error::Lost { .. })), "{lost:?}");
+    let (_, _guard) = entered.expect("the waiter sleeps on").unwrap();
+}
+
+/// A task is granted the lock without a wait, beside a waiter of its client. Its hold ends without a message and without a release.
+#[tokio::test(start_paused = true)]
+async fn the_loss_of_a_hold_beside_a_waiter_wakes_it() {
+    let (server, _) = server();
+    let (one, other) = (client(&server).await, client(&server).await);
+    let lock = |client: &LockClient| client.reentrant_lock("a").owned_by(&Owner::new());
+    let _held = lock(&other).with_lease(NEVER).lock().await.unwrap();
+    let waiter = waiter(&one);
+    sleep(SHORT).await;
+    assert!(server.delete("a"));
+    let beside = lock(&one).try_lock().await.unwrap().expect("it is free");
+    assert!(server.delete("a"));
+    assert_eq!(beside.lost().await, LostReason::Gone);
+    let lost = Instant::now();
+    let (entered, _guard) = timeout(SHORT, waiter)
+        .await
+        .expect("the waiter sleeps on")
+        .unwrap();
+    assert!(entered - lost < SOON, "{:?}", entered - lost);
 }
