@@ -25,7 +25,7 @@ ONLY ?=
 # How long `make tokens` runs.
 TOKEN_SECONDS ?= 300
 
-# UPDATE=1 has `make bench-check` write its figures instead of comparing with them, and `make test-all` its length into docs/testing.md.
+# UPDATE=1 has `make bench-check` write its figures instead of comparing with them, `make weight` its table into docs/benchmarks.md, and `make test-all` its length into docs/testing.md.
 UPDATE ?=
 
 # How often `make topologies` and `make failovers` let masters die.
@@ -85,7 +85,7 @@ SUBMAKE := $(MAKE) --no-print-directory
 .NOTPARALLEL:
 .PHONY: help setup demo test test-loaded test-all lint lint-text lint-examples lint-rest unit it valkey interop \
 	without-features doc programs bench-peers \
-	output bench-compare bench-shares bench-check bench-gauges bench-permits soak tokens peers interop-all servers servers-all topologies failovers \
+	output bench-compare bench-shares bench-check bench-gauges bench-permits weight soak tokens peers interop-all servers servers-all topologies failovers \
 	package msrv minimal-versions api deny typos semver \
 	compose windows models simulate simulate-mutants differential run-small run-interop run-interop-all run-topologies run-failovers
 
@@ -331,6 +331,9 @@ bench-shares: ## Shares of a contended lock per process: this crate, Redisson, b
 	@tools/build-bench-peers.sh redisson
 	$(CARGO) build --release -p compare --features rslock
 	$(CARGO) run --release -p compare --features rslock -- --shares
+
+weight: ## Crates, processor time and size of a program with this crate, beside fred and redis-rs (UPDATE=1 notes them; 15 minutes)
+	tools/weight.sh $(if $(UPDATE),--update)
 
 bench-check: ## Instructions of lock, renewal and wake-up against the committed figures (UPDATE=1 writes them)
 	@tools/setup.sh --need rust --need cc --need redis --need valgrind
