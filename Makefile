@@ -51,7 +51,7 @@ TEST_THREADS ?= 8
 # cargo runs the examples of a package that is asked for by name, whatever its manifest says.
 DOCUMENTED := -p redisson-lock -p testbed --all-features
 # One set of packages and features, and one profile, for lints, documentation and tests: what one builds, the next uses.
-PACKAGES := -p models -p histories -p rlock $(DOCUMENTED)
+PACKAGES := -p models -p histories -p explorer -p rlock $(DOCUMENTED)
 
 # --- What `make test` runs; `make test-all` runs the rest. See docs/testing.md -------------------------------
 
@@ -87,7 +87,7 @@ SUBMAKE := $(MAKE) --no-print-directory
 	without-features doc programs bench-peers \
 	output bench-compare bench-shares bench-check bench-gauges bench-permits weight soak tokens peers interop-all servers servers-all topologies failovers \
 	package msrv minimal-versions api deny typos semver \
-	compose windows models simulate simulate-mutants differential run-small run-interop run-interop-all run-topologies run-failovers
+	compose windows models explore explore-mutants simulate simulate-mutants differential run-small run-interop run-interop-all run-topologies run-failovers
 
 help: ## Lists the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -146,6 +146,7 @@ run-small:
 		tools/run-tests.sh $$example "in memory" || exit 1; \
 	done
 	tools/run-tests.sh models "under loom"
+	tools/run-tests.sh explorer:small "in memory"
 	tools/run-tests.sh gauges "in memory"
 	tools/run-tests.sh memory "in memory"
 	tools/run-tests.sh histories:lib "no server needed"
@@ -369,6 +370,12 @@ differential: ## The server in memory beside redis-server and Valkey, DIFFERENTI
 	DIFFERENTIAL_ROUNDS=$(DIFFERENTIAL_ROUNDS) $(CARGO) test $(PACKAGES) --test sim -- in_memory_redis::differential
 	@server=$$(tools/get-valkey.sh) && set -x && REDIS_SERVER="$$server" DIFFERENTIAL_ROUNDS=$(DIFFERENTIAL_ROUNDS) \
 		$(CARGO) test $(PACKAGES) --test sim -- in_memory_redis::differential
+
+explore: ## Every interleaving of small systems on the core: the small ones and the large ones, some minutes (ONLY=their names)
+	$(CARGO) run --release --quiet -p explorer -- $(if $(ONLY),$(ONLY),all)
+
+explore-mutants: ## The core with one seeded error after the other, each of which a system must find (ONLY=part of a name)
+	$(CARGO) run --quiet -p explorer --bin mutants -- $(if $(ONLY),"$(ONLY)")
 
 models: ## Models of what passes between threads, under loom (ONLY=part of their names, PREEMPTIONS=5)
 	$(if $(PREEMPTIONS),LOOM_MAX_PREEMPTIONS=$(PREEMPTIONS)) $(CARGO) test $(PACKAGES) --test models -- \

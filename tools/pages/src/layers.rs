@@ -8,6 +8,7 @@ use crate::{imports, tree::Tree};
 const LAYERS: [&[&str]; 6] = [
     &[
         "back_off",
+        "core",
         "credentials",
         "durability",
         "endpoint_kind",

@@ -1,0 +1,165 @@
+//! Builds the explorer with one error after the other (mutants.txt), and prints which system finds it. Fails if none does.
+//!
+//! `cargo run --release -p explorer --bin mutants -- [part of a name]..`, or `-- --check`, which only finds the texts.
+
+use std::{
+    fs,
+    ops::Range,
+    path::{Path, PathBuf},
+    process::{Command, ExitCode},
+};
+
+struct Mutant<'a> {
+    name: &'a str,
+    before: String,
+    after: String,
+}
+
+fn main() -> ExitCode {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let root = here.join("../..");
+    let copy = root.join("target/core-mutants");
+    let wanted: Vec<String> = std::env::args().skip(1).collect();
+    let text = fs::read_to_string(here.join("mutants.txt")).expect("mutants.txt is there");
+    copy_folder(&root.join("src/core"), &copy.join("src/core"));
+    copy_folder(&here.join("src"), &copy.join("crates/explorer/src"));
+    let manifest = fs::read_to_string(here.join("Cargo.toml")).expect("the manifest is there");
+    fs::write(
+        copy.join("crates/explorer/Cargo.toml"),
+        manifest + "\n[workspace]\n",
+    )
+    .expect("the copy can be written");
+    let is_check = wanted.iter().any(|word| word == "--check");
+    let mut missed = 0;
+    for mutant in mutants(&text) {
+        let is_wanted = wanted.is_empty()
+            || wanted
+                .iter()
+                .any(|part| mutant.name.contains(part.as_str()));
+        if is_check {
+            assert!(
+                place_of(&mutant.before, &root.join("src/core")).is_some(),
+                "{}: the text occurs once",
+                mutant.name
+            );
+            continue;
+        }
+        if !is_wanted {
+            continue;
+        }
+        let result = find(&root, &copy, &mutant);
+        println!(
+            "{:<70} {}",
+            mutant.name,
+            result.as_deref().unwrap_or("NOT FOUND")
+        );
+        missed += u8::from(result.is_none());
+    }
+    ExitCode::from(missed)
+}
+
+/// The blocks of the file.
+fn mutants(text: &str) -> Vec<Mutant<'_>> {
+    let blocks = text.split("\n== ").skip(1);
+    let mutant = |block| {
+        let name = str::lines(block).next().unwrap_or_default();
+        let part = |sign: char| {
+            let lines = block
+                .lines()
+                .skip(1)
+                .filter_map(|line| line.strip_prefix(sign));
+            lines.map(|line| format!("{line}\n")).collect::<String>()
+        };
+        Mutant {
+            name,
+            before: part('-'),
+            after: part('+'),
+        }
+    };
+    blocks.map(mutant).collect()
+}
+
+/// What finds the error: the explorer's line about the first system that is not clean.
+fn find(root: &Path, copy: &Path, mutant: &Mutant<'_>) -> Option<String> {
+    let (path, text, place) = place_of(&mutant.before, &root.join("src/core"))
+        .unwrap_or_else(|| panic!("{}: the text occurs once", mutant.name));
+    let changed = copy
+        .join("src/core")
+        .join(path.file_name().unwrap_or_default());
+    let with_error = [&text[..place.start], &mutant.after, &text[place.end..]].concat();
+    fs::write(&changed, with_error).expect("the copy can be written");
+    let manifest = copy.join("crates/explorer/Cargo.toml");
+    let build = [
+        "build",
+        "--release",
+        "--quiet",
+        "--bin",
+        "explorer",
+        "--manifest-path",
+    ];
+    let built = Command::new("cargo")
+        .args(build)
+        .arg(&manifest)
+        .env("CARGO_TARGET_DIR", copy.join("target"))
+        .status();
+    if !built.is_ok_and(|status| status.success()) {
+        fs::write(&changed, text).expect("the copy can be written");
+        return None;
+    }
+    let explored = Command::new(copy.join("target/release/explorer"))
+        .arg("--until-found")
+        .output()
+        .expect("the explorer runs");
+    fs::write(&changed, text).expect("the copy can be written");
+    let said = String::from_utf8_lossy(&explored.stdout).into_owned();
+    let found = said
+        .lines()
+        .find(|line| !line.starts_with(' ') && line.contains(" s  ") && !line.ends_with("clean"));
+    let panicked = String::from_utf8_lossy(&explored.stderr).contains("panicked");
+    found
+        .map(str::to_owned)
+        .or_else(|| panicked.then(|| "a panic".to_owned()))
+}
+
+/// The file that has a text once, whatever its spaces, the file's text, and the place in it.
+fn place_of(wanted: &str, folder: &Path) -> Option<(PathBuf, String, Range<usize>)> {
+    let wanted: Vec<char> = wanted
+        .chars()
+        .filter(|letter| !letter.is_whitespace())
+        .collect();
+    let mut found = None;
+    for entry in fs::read_dir(folder).expect("the folder is there") {
+        let path = entry.expect("the folder can be read").path();
+        if path.ends_with("tests.rs") {
+            continue;
+        }
+        let text = fs::read_to_string(&path).expect("the file can be read");
+        let letters: Vec<(usize, char)> = text
+            .char_indices()
+            .filter(|(_, letter)| !letter.is_whitespace())
+            .collect();
+        for start in 0..letters.len() {
+            let rest = letters[start..].iter().map(|(_, letter)| letter);
+            if rest.take(wanted.len()).eq(&wanted) {
+                let (last, letter) = letters[start + wanted.len() - 1];
+                let place = letters[start].0..last + letter.len_utf8();
+                if found.replace((path.clone(), text.clone(), place)).is_some() {
+                    return None;
+                }
+            }
+        }
+    }
+    found
+}
+
+fn copy_folder(from: &Path, to: &Path) {
+    fs::create_dir_all(to).expect("the copy can be written");
+    for entry in fs::read_dir(from).expect("the folder is there") {
+        let path: PathBuf = entry.expect("the folder can be read").path();
+        let target = to.join(path.file_name().unwrap_or_default());
+        match path.is_dir() {
+            true => copy_folder(&path, &target),
+            false => drop(fs::copy(&path, &target)),
+        }
+    }
+}

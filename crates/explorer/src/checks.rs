@@ -1,0 +1,230 @@
+//! What must hold.
+
+use crate::{
+    core::facts::Answer,
+    core::keys::{Kind, Owner},
+    core::tenure::{Hold, HoldState, Tenure},
+    core::waiters::{Outcome, State},
+    event::Event,
+    server::Holder,
+    system::{System, TASKS, TICK},
+    world::{Client, FromServer, NOW, Phase, Task, World, in_ticks},
+};
+
+impl World {
+    /// Records what puts a tenure in doubt, and what confirms it.
+    pub(crate) fn note_doubts(&mut self, event: Event) {
+        match event {
+            Event::Stream(client) | Event::Noticed(client) => {
+                let client = &mut self.clients[client as usize];
+                let is_message = client.stream.front() == Some(&FromServer::Message)
+                    && !client.machine.expects_echo(NOW);
+                client.is_doubted |= is_message || matches!(event, Event::Noticed(_));
+            }
+            Event::Answer(client, answer) => {
+                let client = &mut self.clients[client as usize];
+                if let Some((owner, Answer::Done)) = client.answers.get(answer as usize) {
+                    client.is_doubted &= !client.machine.does(*owner, Kind::Renew);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// A tenure passes from owner to owner only while it is young and without a doubt.
+    pub(crate) fn check_passing(&mut self, before: [Option<Tenure>; 2]) {
+        for (client, before) in self.clients.iter_mut().zip(before) {
+            let now = client.machine.tenure();
+            let lasts = before
+                .zip(now)
+                .is_some_and(|(before, now)| before.field == now.field);
+            let passes = before
+                .zip(now)
+                .is_some_and(|(before, now)| before.holder != now.holder);
+            if lasts && passes && client.is_doubted {
+                self.wrong = self.wrong.or(Some("a tenure in doubt is handed off"));
+            }
+            if lasts && passes && client.is_aged {
+                self.wrong = self
+                    .wrong
+                    .or(Some("a tenure is handed off after its window"));
+            }
+            if !lasts {
+                (client.is_doubted, client.is_aged) = (false, false);
+            }
+        }
+    }
+
+    /// The server has this tenure for as long as its client counts on it, or there is none.
+    pub(crate) fn is_whole(&self, holder: Holder) -> bool {
+        let client = &self.clients[holder.0 as usize];
+        let is_old = client
+            .machine
+            .field(holder.1)
+            .and_then(|field| field.sent())
+            .is_some_and(|sent| sent.epoch != client.epoch);
+        let valid = client.valid_ticks(holder.1);
+        let count = self.data.holds_of(holder);
+        !is_old && (valid == 0 || (count > 0 && valid < u8::from(client.lags) + self.data.left))
+    }
+
+    pub(crate) fn check(&self, system: &System) -> Option<&'static str> {
+        let mut valid_guards = 0;
+        for (index, client) in (0..).zip(&self.clients) {
+            for number in 0..TASKS as u8 {
+                let owner = Owner(number.into());
+                let known = self.known[index as usize][number as usize];
+                let count = self.data.holds_of((index, owner));
+                let believed = client.machine.field(owner).map_or(0, |field| field.most());
+                if count > believed && !known.brought_back {
+                    return Some("the server counts more than is believed");
+                }
+                let (live, guarded) = client.machine.live_holds(owner);
+                let valid = client.valid_ticks(owner);
+                if valid == 0 || known.cut || known.forced {
+                    continue;
+                }
+                if count < live && (count == 0 || !known.hurt) {
+                    return Some("a valid hold is not at the server");
+                }
+                if valid + 1 > u8::from(client.lags) + self.data.left {
+                    return Some(
+                        "a hold is valid within the allowance before the server's expiry, or after it",
+                    );
+                }
+                valid_guards += u32::from(guarded > 0);
+            }
+        }
+        if valid_guards > 1 {
+            return Some("two owners have valid holds");
+        }
+        self.check_allowance(system)
+    }
+
+    /// Another owner must not have the lock right after a loss by the clock: the clock may be fast.
+    pub(crate) fn check_allowance(&self, system: &System) -> Option<&'static str> {
+        let is_early = |client: usize| {
+            let other = &self.clients[1 - client];
+            self.in_allowance[client]
+                && (0..TASKS as u64).any(|number| {
+                    let (_, guarded) = other.machine.live_holds(Owner(number));
+                    let known = self.known[1 - client][number as usize];
+                    guarded > 0 && other.valid_ticks(Owner(number)) > 0 && !known.forced
+                })
+        };
+        let is_early = !system.clocks_lag && (0..2).any(is_early);
+        is_early
+            .then_some("another owner has the lock within the allowance after a loss by the clock")
+    }
+
+    /// What holds when nothing but time, tasks and faults can happen.
+    pub fn check_quiet(&self, system: &System) -> Option<&'static str> {
+        let all_done = self
+            .clients
+            .iter()
+            .all(|client| client.tasks.iter().all(|task| task.phase == Phase::Done));
+        for (index, client) in (0..).zip(&self.clients) {
+            let machine = &client.machine;
+            let waits = machine.waiters().has_parked();
+            if client.forgets_a_task() {
+                return Some("a task is not woken although its operation is over");
+            }
+            if self.data.holder.is_none()
+                && machine.tenure().is_none()
+                && waits
+                && !self.is_excused[index as usize]
+            {
+                return Some("a waiter is parked for a free lock, and its message was not lost");
+            }
+            for number in 0..TASKS as u8 {
+                let owner = Owner(number.into());
+                let known = self.known[index as usize][number as usize];
+                let count = self.data.holds_of((index, owner));
+                let (live, _) = machine.live_holds(owner);
+                let valid = client.valid_ticks(owner);
+                let field = machine.field(owner);
+                let most = field.map_or(0, |field| field.most());
+                let is_given_up = field.is_some_and(|field| field.is_given_up);
+                let waits = field.is_some_and(|field| field.free_after > NOW);
+                if valid > 0 && known.cut {
+                    return Some("a hold that a failover cut counts as valid when all is quiet");
+                }
+                if known.brought_back || is_given_up {
+                    continue;
+                }
+                let is_hurt = known.hurt && count > 0 && count <= most;
+                if valid > 0 && !known.forced && (most != count || count != live) && !is_hurt {
+                    return Some("belief and server differ when all is quiet");
+                }
+                let is_watched = live > 0 && !machine.holds().has_fixed();
+                let watched = in_ticks(system.limits.watched_lease);
+                // A fault may leave a longer lease of an earlier hold.
+                if is_watched && self.budget == system.budget && self.data.left > watched {
+                    return Some(
+                        "holds that are renewed keep the lock for longer than their lease",
+                    );
+                }
+                if valid == 0 && most > 0 && !waits {
+                    return Some("a belief without a hold is left when all is quiet");
+                }
+                if all_done && count > 0 && !waits {
+                    return Some("all tasks are done, and a hold is left that nobody releases");
+                }
+            }
+        }
+        None
+    }
+}
+
+impl Client {
+    /// The ticks for which the holds under a field are valid.
+    pub(crate) fn valid_ticks(&self, owner: Owner) -> u8 {
+        let tenure = self.machine.tenure().filter(|tenure| tenure.field == owner);
+        tenure.map_or(0, |tenure| in_ticks(tenure.valid_until.left(NOW)))
+    }
+
+    /// The unlocks that are told that their hold was gone.
+    pub(crate) fn told_lost(&self) -> usize {
+        let states = self.machine.waiters().all().map(|(_, waiter)| waiter.state);
+        states
+            .filter(|state| *state == State::Over(Outcome::Lost))
+            .count()
+    }
+
+    pub(crate) fn lost_guards(&self) -> impl Iterator<Item = &Hold> {
+        let guards = self.tasks.iter().flat_map(|task| &task.guards);
+        let holds = guards.filter_map(|key| self.machine.holds().get(*key));
+        holds.filter(|hold| hold.state == HoldState::Lost)
+    }
+
+    pub(crate) fn has_lost_guards(&self) -> bool {
+        self.lost_guards().next().is_some()
+    }
+
+    pub(crate) fn has_lost_early(&self) -> bool {
+        let mut ends = self.lost_guards().filter_map(|hold| hold.ends);
+        ends.any(|end| end.left(NOW) > TICK)
+    }
+
+    /// Whether a task cannot go on although its operation is over.
+    pub(crate) fn forgets_a_task(&self) -> bool {
+        let machine = &self.machine;
+        let is_forgotten = |task: &Task| {
+            let (Phase::Waiting(key) | Phase::Ending(key)) = task.phase else {
+                return false;
+            };
+            match machine.waiters().get(key).map(|waiter| waiter.state) {
+                Some(State::Given(_) | State::Over(_) | State::Stalled) => !task.is_woken,
+                Some(State::Ending { field, .. }) => {
+                    let (live, _) = machine.live_holds(field);
+                    let field = machine.field(field);
+                    field.is_none_or(|field| {
+                        field.op.is_none() && field.most() <= live && !field.is_given_up
+                    })
+                }
+                _ => false,
+            }
+        };
+        self.tasks.iter().any(is_forgotten)
+    }
+}

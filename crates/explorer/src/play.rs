@@ -1,0 +1,284 @@
+//! What an event does.
+
+use std::time::Duration;
+
+use crate::{
+    core::facts::{Answer, Ask, Effects, Facts, Limits, Terms},
+    core::keys::{Kind, OpKey, Owner},
+    core::waiters::Outcome,
+    core::{Ended, Machine},
+    event::Event,
+    server::Data,
+    system::{Budget, Step, System, TASKS},
+    world::{FromServer, NOW, Phase, World, facts},
+};
+
+impl World {
+    pub fn apply(&mut self, event: Event, system: &System) {
+        if event.is_fault() {
+            self.budget.all -= 1;
+        }
+        let before = self
+            .clients
+            .each_ref()
+            .map(|client| client.machine.tenure().copied());
+        self.note_doubts(event);
+        match event {
+            Event::Step(client, task) => self.step(client, task, system),
+            Event::Poll(client, task) => self.poll(client, task, system),
+            Event::DropGuard(client, task) => {
+                self.budget.dropped_guards -= 1;
+                self.end_guard(client, task, false, system);
+            }
+            Event::DropFuture(client, task) => self.drop_future(client, task, system),
+            Event::Leave(client, batch) => {
+                let key = self.clients[client as usize].queued.remove(batch.into());
+                if let Some(key) = key {
+                    self.build(client, key, system);
+                }
+            }
+            Event::Run(client, request) => self.run(client, request),
+            Event::Answer(client, answer) => self.answer(client, answer, system),
+            Event::Subscribe(client) => self.subscribe(client),
+            Event::Stream(client) => {
+                let message = self.clients[client as usize].stream.pop_front();
+                self.event(client, system, |machine, facts, out| match message {
+                    Some(FromServer::Confirmed) => machine.subscribed(facts, out),
+                    _ => machine.message(facts, out),
+                });
+            }
+            Event::Reconnect(client) => self.reconnect(client, system),
+            Event::Noticed(client) => {
+                self.clients[client as usize].is_reconnected = false;
+                self.event(client, system, |machine, facts, out| {
+                    machine.reconnected(facts, out)
+                });
+            }
+            Event::ListenAgain(client) => {
+                let client = &mut self.clients[client as usize];
+                client.listens_again = false;
+                if client.machine.listens() {
+                    client.subscribing.push_back(true);
+                }
+            }
+            Event::Timer(client) => self.event(client, system, |machine, facts, out| {
+                machine.tick(facts, out)
+            }),
+            Event::LatePickUp(client) => {
+                self.budget.late_pick_ups -= 1;
+                let limits = Limits {
+                    pick_up: Duration::ZERO,
+                    ..system.limits.clone()
+                };
+                let late = System {
+                    limits,
+                    ..system.clone()
+                };
+                self.event(client, &late, |machine, facts, out| {
+                    machine.tick(facts, out)
+                });
+            }
+            Event::Refuse(client) => {
+                self.budget.refused -= 1;
+                let client = &mut self.clients[client as usize];
+                if let Some((owner, ..)) = client.requests.pop_front()
+                    && client.is_up
+                {
+                    client.answers.push_back((owner, Answer::Refused));
+                }
+            }
+            Event::LoseMessage(client) => {
+                self.budget.lost_messages -= 1;
+                self.clients[client as usize].stream.pop_front();
+                self.is_excused[client as usize] = true;
+            }
+            Event::Break(client) => {
+                self.budget.breaks -= 1;
+                self.clients[client as usize].goes_down(system);
+            }
+            Event::BreakListening(client) => {
+                self.budget.breaks -= 1;
+                self.stops_listening(client);
+            }
+            Event::Force => {
+                self.budget.forced -= 1;
+                let before = self.data;
+                if let Some((client, owner)) = self.data.holder {
+                    self.known[client as usize][owner.0 as usize].forced = true;
+                }
+                self.publish();
+                self.data = Data::default();
+                self.in_allowance = [false; 2];
+                self.wrote(before);
+            }
+            Event::Failover(number) => self.fail_over(number, system),
+            Event::Tick { quiet } => self.tick(quiet, system),
+            Event::ClockTick(client) => self.clock_tick(client, system),
+        }
+        self.check_passing(before);
+        self.after(system);
+    }
+
+    /// Runs an event of a machine, and its effects.
+    pub(crate) fn event<R>(
+        &mut self,
+        client: u8,
+        system: &System,
+        event: impl FnOnce(&mut Machine<u8>, &Facts<'_>, &mut Effects<u8>) -> R,
+    ) -> R {
+        let index = client as usize;
+        let mut out = Effects::default();
+        let state = &mut self.clients[index];
+        let facts = Facts {
+            now: NOW,
+            epoch: state.epoch,
+            limits: &system.limits,
+        };
+        let result = event(&mut state.machine, &facts, &mut out);
+        if self.wrong.is_none() {
+            self.wrong = state.machine.broken(&facts);
+        }
+        for task in out.wake {
+            state.tasks[task as usize].is_woken = true;
+        }
+        if let Some(listens) = out.listen
+            && !state.listens_again
+        {
+            state.subscribing.push_back(listens);
+        }
+        state.queued.extend(out.send);
+        if !system.batches && state.is_up {
+            while let Some(key) = self.clients[index].queued.pop_front() {
+                self.build(client, key, system);
+            }
+        }
+        result
+    }
+
+    pub(crate) fn build(&mut self, client: u8, key: OpKey, system: &System) {
+        let client_now = &self.clients[client as usize];
+        // A refused release is given up.
+        let owes =
+            system.budget.refused == 0 && client_now.machine.owes(&facts(client_now, system));
+        let request = self.event(client, system, |machine, facts, out| {
+            machine.build(facts, key, out)
+        });
+        if let Some(request) = request {
+            self.clients[client as usize]
+                .requests
+                .push_back((key.field, request, owes));
+            if key.kind == Kind::Release && !system.unordered {
+                self.event(client, system, |machine, facts, out| {
+                    machine.written(facts, key.field, out)
+                });
+            }
+        }
+    }
+
+    pub(crate) fn owner(&self, client: u8, task: u8, system: &System) -> Owner {
+        Owner(system.owners[client as usize][task as usize])
+    }
+
+    pub(crate) fn step(&mut self, client: u8, task: u8, system: &System) {
+        let step = system.tasks[client as usize][task as usize]
+            [self.clients[client as usize].tasks[task as usize].step as usize];
+        let terms = match step {
+            Step::Unlock => {
+                self.clients[client as usize].tasks[task as usize].step += 1;
+                return self.end_guard(client, task, true, system);
+            }
+            Step::LockFixed => Terms::Fixed(system.fixed_lease),
+            Step::Lock | Step::Try => Terms::Watched,
+        };
+        let ask = Ask {
+            owner: self.owner(client, task, system),
+            terms,
+            waits: step != Step::Try,
+        };
+        let key = self.event(client, system, |machine, facts, out| {
+            machine.enter(facts, ask, out)
+        });
+        self.clients[client as usize].tasks[task as usize].phase = Phase::Waiting(key);
+        self.poll(client, task, system);
+    }
+
+    pub(crate) fn poll(&mut self, client: u8, task: u8, system: &System) {
+        let state = &mut self.clients[client as usize].tasks[task as usize];
+        state.is_woken = false;
+        let (Phase::Waiting(key) | Phase::Ending(key)) = state.phase else {
+            return;
+        };
+        let is_ending = matches!(state.phase, Phase::Ending(_));
+        let outcome = self.event(client, system, |machine, facts, out| {
+            machine.take(facts, key, task, out)
+        });
+        let Some(outcome) = outcome else { return };
+        let state = &mut self.clients[client as usize].tasks[task as usize];
+        state.phase = Phase::Ready;
+        if !is_ending {
+            state.step += 1;
+        }
+        if let Outcome::Hold(hold) = outcome {
+            state.guards.push(hold);
+        }
+    }
+
+    pub(crate) fn end_guard(&mut self, client: u8, task: u8, waits: bool, system: &System) {
+        let Some(hold) = self.clients[client as usize].tasks[task as usize]
+            .guards
+            .pop()
+        else {
+            return;
+        };
+        let (ended, waiter) = self.event(client, system, |machine, facts, out| {
+            machine.end(facts, hold, waits, out)
+        });
+        if let (Ended::Pending, Some(key)) = (ended, waiter) {
+            self.clients[client as usize].tasks[task as usize].phase = Phase::Ending(key);
+            self.poll(client, task, system);
+        }
+    }
+
+    pub(crate) fn drop_future(&mut self, client: u8, task: u8, system: &System) {
+        self.budget.dropped_futures -= 1;
+        let state = &mut self.clients[client as usize].tasks[task as usize];
+        let phase = std::mem::replace(&mut state.phase, Phase::Ready);
+        state.is_woken = false;
+        if let Phase::Waiting(key) | Phase::Ending(key) = phase {
+            state.step += u8::from(phase == Phase::Waiting(key));
+            self.event(client, system, |machine, facts, out| {
+                machine.leave(facts, key, out)
+            });
+        }
+    }
+
+    /// What follows from every event, and the checks.
+    pub(crate) fn after(&mut self, system: &System) {
+        for client in &mut self.clients {
+            if client.machine.forget(client.epoch) {
+                client.epoch = 0;
+            }
+        }
+        if self.budget.all == 0 {
+            self.budget = Budget::default();
+        }
+        if self.budget.failovers == 0 {
+            self.earlier = [Data::default(); 2];
+        }
+        for client in 0..2 {
+            for owner in 0..TASKS {
+                let holder = (client as u8, Owner(owner as u64));
+                if self.known[client][owner].cut && self.is_whole(holder) {
+                    self.known[client][owner].cut = false;
+                }
+                if self.data.holds_of(holder) == 0 {
+                    self.known[client][owner].brought_back = false;
+                }
+            }
+        }
+        self.skip_steps(system);
+        if self.wrong.is_none() {
+            self.wrong = self.check(system);
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! A small system, and what may go wrong in it.
+
+use std::time::Duration;
+
+use crate::core::facts::Limits;
+
+/// The smallest step of time.
+pub const TICK: Duration = Duration::from_secs(1);
+
+/// The tasks of a client.
+pub const TASKS: usize = 3;
+
+/// A step of a task.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Step {
+    Lock,
+    /// With a lease of its own.
+    LockFixed,
+    Try,
+    Unlock,
+}
+
+/// A small system: its tasks, its times, and how much may go wrong in it.
+#[derive(Clone, Debug)]
+pub struct System {
+    pub name: &'static str,
+    /// The steps of the tasks of both clients.
+    pub tasks: [[Vec<Step>; TASKS]; 2],
+    /// The owners of the tasks.
+    pub owners: [[u64; TASKS]; 2],
+    pub limits: Limits,
+    pub fixed_lease: Duration,
+    pub budget: Budget,
+    /// Ticks while something is under way. In quiet states time passes freely.
+    pub ticks: u8,
+    /// Whether a client's clock may be one tick late.
+    pub clocks_lag: bool,
+    /// Whether a timer may be late.
+    pub timers_lag: bool,
+    /// Whether requests of one client may overtake each other.
+    pub unordered: bool,
+    /// Whether answers that were read before a break may reach the machine after it.
+    pub keeps_answers: bool,
+    /// Whether operations wait for their batches.
+    pub batches: bool,
+}
+
+/// The faults that may still happen, by kind and in all.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Budget {
+    pub breaks: u8,
+    pub lost_messages: u8,
+    pub dropped_futures: u8,
+    pub dropped_guards: u8,
+    pub forced: u8,
+    pub refused: u8,
+    pub failovers: u8,
+    pub late_pick_ups: u8,
+    pub all: u8,
+}

@@ -1,0 +1,336 @@
+//! The world around the machines: tasks, connections, faults, time.
+
+use std::time::Duration;
+use std::{
+    collections::VecDeque,
+    hash::{Hash, Hasher},
+};
+
+use crate::{
+    core::Machine,
+    core::facts::{Answer, Effects, Facts, Request},
+    core::keys::{HoldKey, OpKey, Owner, WaiterKey},
+    core::time::Time,
+    event::Event,
+    server::Data,
+    system::{Budget, Step, System, TASKS, TICK},
+};
+
+/// The clocks stand still at this time, and all other times move towards the past.
+pub(crate) const NOW: Time = Time::from_nanos(100_000_000_000);
+/// Older times are not told apart.
+pub(crate) const OLDEST: Time = Time::from_nanos(90_000_000_000);
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum Phase {
+    Ready,
+    Waiting(WaiterKey),
+    Ending(WaiterKey),
+    Done,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Task {
+    pub(crate) phase: Phase,
+    pub(crate) step: u8,
+    pub(crate) is_woken: bool,
+    pub(crate) guards: Vec<HoldKey>,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Client {
+    pub(crate) machine: Machine<u8>,
+    pub(crate) tasks: [Task; TASKS],
+    /// Batches that wait to leave.
+    pub(crate) queued: VecDeque<OpKey>,
+    /// With whether the client had left a hold before.
+    pub(crate) requests: VecDeque<(Owner, Request, bool)>,
+    pub(crate) answers: VecDeque<(Owner, Answer)>,
+    pub(crate) subscribing: VecDeque<bool>,
+    pub(crate) stream: VecDeque<FromServer>,
+    pub(crate) is_up: bool,
+    pub(crate) listens_again: bool,
+    pub(crate) is_reconnected: bool,
+    pub(crate) epoch: u32,
+    /// Its clock is one tick late.
+    pub(crate) lags: bool,
+    /// Since the tenure was last confirmed, a message or a reconnection has put it in doubt.
+    pub(crate) is_doubted: bool,
+    /// A tick has passed since the tenure began.
+    pub(crate) is_aged: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum FromServer {
+    Confirmed,
+    Message,
+}
+
+/// What the checks know beside the states of clients and server, by client and field.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub(crate) struct Known {
+    /// The lock was forced open while this field had it.
+    pub(crate) forced: bool,
+    /// A failover took something of its last hold.
+    pub(crate) hurt: bool,
+    /// A failover cut its tenure, and its client does not know.
+    pub(crate) cut: bool,
+    /// A failover brought back a hold that its client had left.
+    pub(crate) brought_back: bool,
+}
+
+#[derive(Clone, Debug)]
+pub struct World {
+    pub(crate) clients: [Client; 2],
+    pub(crate) data: Data,
+    /// The data without the last write, and without the last two.
+    pub(crate) earlier: [Data; 2],
+    pub(crate) subscribed: [bool; 2],
+    pub(crate) known: [[Known; TASKS]; 2],
+    /// The client cannot know that the lock is free.
+    pub(crate) is_excused: [bool; 2],
+    /// The holder of a hold that the client's clock has just ended.
+    pub(crate) in_allowance: [bool; 2],
+    pub(crate) budget: Budget,
+    pub(crate) ticks: u8,
+    pub(crate) wrong: Option<&'static str>,
+}
+
+/// To the nearest tick: the drift of clocks is more than one by a nanosecond.
+pub(crate) fn in_ticks(span: Duration) -> u8 {
+    let ticks = (span + TICK / 2).as_nanos() / TICK.as_nanos();
+    u8::try_from(ticks).unwrap_or(u8::MAX)
+}
+
+impl World {
+    pub fn new(system: &System) -> Self {
+        let task = || Task {
+            phase: Phase::Ready,
+            step: 0,
+            is_woken: false,
+            guards: Vec::new(),
+        };
+        let client = || Client {
+            machine: Machine::default(),
+            tasks: std::array::from_fn(|_| task()),
+            queued: VecDeque::new(),
+            requests: VecDeque::new(),
+            answers: VecDeque::new(),
+            subscribing: VecDeque::new(),
+            stream: VecDeque::new(),
+            is_up: true,
+            listens_again: false,
+            is_reconnected: false,
+            epoch: 0,
+            lags: false,
+            is_doubted: false,
+            is_aged: false,
+        };
+        let mut world = Self {
+            clients: [client(), client()],
+            data: Data::default(),
+            earlier: [Data::default(); 2],
+            subscribed: [false; 2],
+            known: [[Known::default(); TASKS]; 2],
+            is_excused: [false; 2],
+            in_allowance: [false; 2],
+            budget: system.budget,
+            ticks: system.ticks,
+            wrong: None,
+        };
+        world.skip_steps(system);
+        world
+    }
+
+    pub fn wrong(&self) -> Option<&'static str> {
+        self.wrong
+    }
+
+    /// An unlock without a guard is skipped. A task without further steps is done.
+    pub(crate) fn skip_steps(&mut self, system: &System) {
+        for (client, steps) in self.clients.iter_mut().zip(&system.tasks) {
+            for (task, steps) in client.tasks.iter_mut().zip(steps) {
+                while task.phase == Phase::Ready {
+                    match steps.get(task.step as usize) {
+                        Some(Step::Unlock) if task.guards.is_empty() => task.step += 1,
+                        Some(_) => break,
+                        None => task.phase = Phase::Done,
+                    }
+                }
+            }
+        }
+    }
+
+    pub fn events(&self, system: &System, out: &mut Vec<Event>) {
+        out.clear();
+        for (index, client) in (0..).zip(&self.clients) {
+            for (number, task) in (0..).zip(&client.tasks) {
+                match task.phase {
+                    Phase::Ready => out.push(Event::Step(index, number)),
+                    Phase::Done => {}
+                    Phase::Waiting(_) | Phase::Ending(_) => {
+                        if task.is_woken {
+                            out.push(Event::Poll(index, number));
+                        }
+                        if self.budget.dropped_futures > 0 {
+                            out.push(Event::DropFuture(index, number));
+                        }
+                    }
+                }
+                if !task.guards.is_empty() && self.budget.dropped_guards > 0 {
+                    out.push(Event::DropGuard(index, number));
+                }
+            }
+            self.network_events(index, client, system, out);
+            if client.lags {
+                out.push(Event::ClockTick(index));
+            }
+            if system.timers_lag && self.is_timer_due(client, system) {
+                out.push(Event::Timer(index));
+            }
+            if self.budget.late_pick_ups > 0
+                && client.machine.holds().find_given(|_| true).is_some()
+            {
+                out.push(Event::LatePickUp(index));
+            }
+        }
+        if self.budget.forced > 0 && self.data.holder.is_some() {
+            out.push(Event::Force);
+        }
+        if self.budget.failovers > 0 && !self.is_end() {
+            for number in 0..4 {
+                let data = self.after_failover(number);
+                if (0..number).all(|other| self.after_failover(other) != data) {
+                    out.push(Event::Failover(number));
+                }
+            }
+        }
+        if self.budget.all == 0 {
+            out.retain(|event| !event.is_fault());
+        }
+        let quiet = !out.iter().any(|event| event.is_internal());
+        let may_pass = quiet || self.ticks > 0;
+        if may_pass && self.clients.iter().all(|client| !client.lags) && self.time_matters() {
+            out.push(Event::Tick { quiet });
+        }
+    }
+
+    pub(crate) fn network_events(
+        &self,
+        index: u8,
+        client: &Client,
+        system: &System,
+        out: &mut Vec<Event>,
+    ) {
+        if client.is_up {
+            let batches = if system.unordered {
+                client.queued.len()
+            } else {
+                client.queued.len().min(1)
+            };
+            out.extend((0..batches as u8).map(|batch| Event::Leave(index, batch)));
+        }
+        let requests = if system.unordered {
+            client.requests.len()
+        } else {
+            client.requests.len().min(1)
+        };
+        out.extend((0..requests as u8).map(|request| Event::Run(index, request)));
+        if requests > 0 && self.budget.refused > 0 {
+            out.push(Event::Refuse(index));
+        }
+        let answers = if system.unordered {
+            client.answers.len()
+        } else {
+            client.answers.len().min(1)
+        };
+        out.extend((0..answers as u8).map(|answer| Event::Answer(index, answer)));
+        if !client.subscribing.is_empty() {
+            out.push(Event::Subscribe(index));
+        }
+        if let Some(first) = client.stream.front() {
+            out.push(Event::Stream(index));
+            if *first == FromServer::Message && self.budget.lost_messages > 0 {
+                out.push(Event::LoseMessage(index));
+            }
+        }
+        if !client.is_up {
+            out.push(Event::Reconnect(index));
+        }
+        if client.listens_again {
+            out.push(Event::ListenAgain(index));
+        }
+        if client.is_reconnected {
+            out.push(Event::Noticed(index));
+        }
+        let is_used = client.tasks.iter().any(|task| task.phase != Phase::Done)
+            || !client.machine.fields().is_empty();
+        if client.is_up && !client.listens_again && self.budget.breaks > 0 && is_used {
+            out.push(Event::Break(index));
+            if client.machine.listens() {
+                out.push(Event::BreakListening(index));
+            }
+        }
+    }
+
+    pub(crate) fn is_timer_due(&self, client: &Client, system: &System) -> bool {
+        let mut later = client.machine.clone();
+        later.tick(&facts(client, system), &mut Effects::default());
+        later != client.machine
+    }
+
+    pub(crate) fn time_matters(&self) -> bool {
+        let matters = |client: &Client| {
+            let machine = &client.machine;
+            machine.tenure().is_some()
+                || !machine.fields().is_empty()
+                || machine.waiters().has_parked()
+        };
+        self.data.left > 0 || self.clients.iter().any(matters)
+    }
+
+    pub fn is_end(&self) -> bool {
+        let is_over = |client: &Client| {
+            client.tasks.iter().all(|task| task.phase == Phase::Done)
+                && client.machine.fields().is_empty()
+                && client.machine.tenure().is_none()
+                && !client.machine.listens()
+        };
+        self.data.holder.is_none() && self.clients.iter().all(is_over)
+    }
+
+    /// Hashes the world, with `first` as the first client.
+    pub fn hash_from(&self, first: usize, into: &mut impl Hasher) {
+        let Self {
+            clients,
+            data,
+            earlier,
+            subscribed,
+            known,
+            is_excused,
+            in_allowance,
+            budget,
+            ticks,
+            wrong: _,
+        } = self;
+        for client in [first, 1 - first] {
+            (&clients[client], subscribed[client], known[client]).hash(into);
+            (is_excused[client], in_allowance[client]).hash(into);
+        }
+        for data in [data, &earlier[0], &earlier[1]] {
+            let holder = data
+                .holder
+                .map(|(client, owner)| (client == first as u8, owner));
+            (holder, data.holds, data.left).hash(into);
+        }
+        (budget, ticks).hash(into);
+    }
+}
+
+pub(crate) fn facts<'a>(client: &Client, system: &'a System) -> Facts<'a> {
+    Facts {
+        now: NOW,
+        epoch: client.epoch,
+        limits: &system.limits,
+    }
+}

@@ -1,0 +1,68 @@
+//! Explores each small system. The times and the number of states stand in docs/testing.md.
+
+use explorer::{search::explore, systems};
+
+/// More states than any small system has: a system that grows beyond them belongs to the large ones.
+const MOST: usize = 600_000;
+
+fn is_clean(name: &str) {
+    let system = systems::small()
+        .into_iter()
+        .find(|system| system.name == name);
+    let explored = explore(&system.expect("the system is listed"), MOST);
+    if let Some(found) = explored.found {
+        panic!(
+            "{}: explorer {name} prints the way\n{:#?}",
+            found.rule, found.events
+        );
+    }
+    assert!(explored.is_complete, "more than {MOST} states");
+    println!("{name}: {} states in {:?}", explored.states, explored.took);
+}
+
+macro_rules! systems {
+    ($($test:ident: $name:literal,)*) => {
+        $(
+            #[test]
+            fn $test() {
+                is_clean($name);
+            }
+        )*
+
+        #[test]
+        fn every_small_system_is_explored() {
+            let names: Vec<_> = systems::small().iter().map(|system| system.name).collect();
+            assert_eq!(names, [$($name),*]);
+        }
+    };
+}
+
+systems! {
+    nested: "nested",
+    solo: "solo",
+    failover_thrice: "failover-thrice",
+    failover_tries: "failover-tries",
+    failover_fixed: "failover-fixed",
+    failover_local: "failover-local",
+    nested_lanes: "nested-lanes",
+    nested_batches: "nested-batches",
+    tries_alone: "tries-alone",
+    refused_nested: "refused-nested",
+    pair_faults: "pair-faults",
+    pair_break: "pair-break",
+    pair_clocks: "pair-clocks",
+    fixed: "fixed",
+    fixed_outer: "fixed-outer",
+    fixed_pair: "fixed-pair",
+    fixed_local: "fixed-local",
+    twins_nested: "twins-nested",
+    twins_again: "twins-again",
+    twins_fixed: "twins-fixed",
+    twins_third: "twins-third",
+    pair: "pair",
+    local: "local",
+    local_again: "local-again",
+    reentry_force: "reentry-force",
+    local_clocks: "local-clocks",
+    local_break: "local-break",
+}

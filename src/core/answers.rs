@@ -1,0 +1,288 @@
+//! Answers: the table of [`field`](super::field), row by row.
+
+use super::{
+    Machine,
+    facts::{Answer, Effects, Facts, Terms},
+    field::{Doubt, Op, Sent, What},
+    keys::{Kind, Owner, WaiterKey},
+    tenure::{Tenure, Window, end_of},
+    time::Time,
+    waiters::{Outcome, State},
+};
+
+impl<W> Machine<W> {
+    /// The answer to the request under way in the field of `owner`.
+    pub fn answer(
+        &mut self,
+        facts: &Facts<'_>,
+        owner: Owner,
+        answer: Answer,
+        out: &mut Effects<W>,
+    ) {
+        self.expire(facts);
+        let Some(index) = self.find(owner) else {
+            return;
+        };
+        let Some(Op::Sent(sent)) = self.fields[index].op else {
+            return;
+        };
+        self.fields[index].op = None;
+        match sent.what {
+            What::Acquire {
+                for_waiter, holds, ..
+            } => self.acquired(index, &sent, for_waiter, holds, answer, facts, out),
+            What::Release { holds, in_time } => {
+                self.released(index, &sent, holds, in_time, answer, facts, out)
+            }
+            What::Renew => self.renewed(index, &sent, answer, facts),
+        }
+        self.settle(facts, out);
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "a row of the table")]
+    fn acquired(
+        &mut self,
+        index: usize,
+        sent: &Sent,
+        waiter: Option<WaiterKey>,
+        holds: u32,
+        answer: Answer,
+        facts: &Facts<'_>,
+        out: &mut Effects<W>,
+    ) {
+        let (now, limits) = (facts.now, facts.limits);
+        let field = &mut self.fields[index];
+        match answer {
+            Answer::Done => {
+                field.counts(holds);
+                field.raise(sent.lease, now, limits);
+                self.granted(index, sent, waiter, holds, facts, out);
+            }
+            Answer::Busy { remaining } => {
+                field.is_refused();
+                self.listener.forget_echoes();
+                let is_outdated = sent.is_outdated || sent.is_echoed || sent.epoch != facts.epoch;
+                let Some(key) = waiter else { return };
+                let waits = self.waiters.get(key).is_some_and(|waiter| waiter.waits);
+                if !waits {
+                    out.wake
+                        .extend(self.waiters.finish(key, State::Over(Outcome::Busy)));
+                    return;
+                }
+                let until = now + remaining.unwrap_or(limits.poll).min(limits.poll);
+                self.waiters.set(
+                    key,
+                    if is_outdated {
+                        State::Queued
+                    } else {
+                        State::Parked { until }
+                    },
+                );
+            }
+            Answer::Absent => {
+                self.lacks(index, holds.saturating_sub(2), facts);
+                self.requeue(waiter);
+            }
+            Answer::Refused => {
+                field.raise(sent.lease, now, limits);
+                if let Some(key) = waiter {
+                    out.wake
+                        .extend(self.waiters.finish(key, State::Over(Outcome::Refused)));
+                }
+            }
+            Answer::Unanswered => {
+                field.raise(sent.lease, now, limits);
+                field.asked_in_doubt = field.asked_in_doubt.max(Some(sent.lease));
+                self.requeue(waiter);
+            }
+        }
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "a row of the table")]
+    fn released(
+        &mut self,
+        index: usize,
+        sent: &Sent,
+        holds: u32,
+        in_time: bool,
+        answer: Answer,
+        facts: &Facts<'_>,
+        out: &mut Effects<W>,
+    ) {
+        let (now, limits) = (facts.now, facts.limits);
+        let field = &mut self.fields[index];
+        let owner = field.owner;
+        match answer {
+            Answer::Done => {
+                field.released(holds, sent.lease, now, limits);
+                if let Some(tenure) = self
+                    .tenure
+                    .as_mut()
+                    .filter(|tenure| holds > 0 && tenure.field == owner)
+                {
+                    tenure.prolong(sent.at, sent.lease, limits);
+                }
+                self.finish_ends(owner, holds, Outcome::Released, out);
+                if holds == 0 {
+                    self.ask_again();
+                }
+            }
+            Answer::Absent => {
+                let was_done = holds == 0 && field.release_doubt == Some(Doubt::InTime);
+                let outcome = if was_done {
+                    Outcome::Released
+                } else {
+                    Outcome::Lost
+                };
+                self.lacks(index, holds.saturating_sub(1), facts);
+                self.finish_ends(owner, holds, outcome, out);
+                self.ask_again();
+            }
+            Answer::Busy { .. } | Answer::Refused => {
+                field.is_given_up = true;
+                self.finish_ends(owner, holds, Outcome::Refused, out);
+            }
+            Answer::Unanswered => {
+                let doubt = if in_time { Doubt::InTime } else { Doubt::Late };
+                field.release_doubt.get_or_insert(doubt);
+                if holds > 0 {
+                    field.raise(sent.lease, now, limits);
+                }
+            }
+        }
+    }
+
+    fn renewed(&mut self, index: usize, sent: &Sent, answer: Answer, facts: &Facts<'_>) {
+        let field = &mut self.fields[index];
+        let owner = field.owner;
+        match answer {
+            Answer::Done => {
+                field.raise(sent.lease, facts.now, facts.limits);
+                if let Some(tenure) = self.tenure.as_mut().filter(|tenure| tenure.field == owner) {
+                    if tenure.window == Window::Verifying {
+                        // A server before a failover confirms nothing about the one after it.
+                        match sent.epoch == facts.epoch {
+                            true => tenure.window = Window::Closed,
+                            false => tenure.ask_at = facts.now,
+                        }
+                    }
+                    tenure.prolong(sent.at, sent.lease, facts.limits);
+                    self.outrun(owner);
+                }
+            }
+            Answer::Absent => self.lacks(index, 0, facts),
+            Answer::Busy { .. } | Answer::Refused => {
+                field.raise(sent.lease, facts.now, facts.limits)
+            }
+            Answer::Unanswered => {
+                field.raise(sent.lease, facts.now, facts.limits);
+                if let Some(tenure) = self.tenure.as_mut().filter(|tenure| tenure.field == owner) {
+                    tenure.ask_at = facts.now;
+                }
+            }
+        }
+    }
+
+    /// A grant of `holds` holds. A hold without a taker exceeds the want, and is released.
+    fn granted(
+        &mut self,
+        index: usize,
+        sent: &Sent,
+        waiter: Option<WaiterKey>,
+        holds: u32,
+        facts: &Facts<'_>,
+        out: &mut Effects<W>,
+    ) {
+        let (now, limits) = (facts.now, facts.limits);
+        let owner = self.fields[index].owner;
+        let is_stale = sent.epoch != facts.epoch;
+        if limits.validity(sent.at, sent.lease).has_come(now) {
+            self.requeue(waiter);
+            return;
+        }
+        let may_pass = holds == 1
+            && self.tenure.is_none()
+            && limits.hands_off
+            && matches!(
+                sent.what,
+                What::Acquire {
+                    terms: Terms::Watched,
+                    ..
+                }
+            )
+            && !sent.is_outdated
+            && !is_stale;
+        let Some(taker) = waiter.or_else(|| self.first_for(may_pass)) else {
+            return;
+        };
+        let Some((holder, terms)) = self
+            .waiters
+            .get(taker)
+            .map(|waiter| (waiter.owner, waiter.terms))
+        else {
+            return;
+        };
+        if self.tenure.is_some_and(|tenure| tenure.field != owner) {
+            // A contradiction. The grant is right unless the tenure was confirmed after the grant was sent.
+            if sent.is_outrun {
+                if let Some(tenure) = &mut self.tenure {
+                    tenure.verify(now);
+                }
+                self.requeue(Some(taker));
+                return;
+            }
+            self.lose(false);
+        }
+        let tenure = self.tenure.get_or_insert(Tenure {
+            field: owner,
+            holder,
+            valid_until: Time::default(),
+            allowance: std::time::Duration::ZERO,
+            ask_at: now,
+            window: Window::Open {
+                until: now + limits.window,
+            },
+        });
+        tenure.prolong(sent.at, sent.lease, limits);
+        if sent.is_outdated || is_stale {
+            tenure.verify(now);
+        }
+        self.give(taker, end_of(terms, sent.at), facts, out);
+        self.outrun(owner);
+    }
+
+    /// The tenure under `confirmed` is newer than what other fields have asked for.
+    fn outrun(&mut self, confirmed: Owner) {
+        let others = self
+            .fields
+            .iter_mut()
+            .filter(|field| field.owner != confirmed);
+        for sent in others.filter_map(|field| field.sent_mut()) {
+            sent.is_outrun |= sent.kind() == Kind::Acquire;
+        }
+    }
+
+    /// The server counts fewer holds than a request relied on.
+    fn lacks(&mut self, index: usize, rest: u32, facts: &Facts<'_>) {
+        self.fields[index].lacks(rest, facts.now, facts.limits);
+        let owner = self.fields[index].owner;
+        if self.tenure.is_some_and(|tenure| tenure.field == owner) {
+            self.lose(false);
+        }
+    }
+
+    fn requeue(&mut self, waiter: Option<WaiterKey>) {
+        if let Some(key) = waiter {
+            self.waiters.set(key, State::Queued);
+        }
+    }
+
+    /// The callers that wait for a release down to `holds` or fewer have their outcome.
+    fn finish_ends(&mut self, owner: Owner, holds: u32, outcome: Outcome, out: &mut Effects<W>) {
+        let is_over = |state: State| matches!(state, State::Ending { field, rest } if field == owner && holds <= rest);
+        while let Some(key) = self.waiters.find(|waiter| is_over(waiter.state)) {
+            out.wake
+                .extend(self.waiters.finish(key, State::Over(outcome)));
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! What the client believes of one owner's field of the lock: how many holds the server counts there at most, and until when.
+//!
+//! One operation at a time is under way for a field: a repetition is then harmless, and an answer tells what it is about.
+//!
+//! | answer | to acquire `n` | to release `n` | to renew |
+//! | --- | --- | --- | --- |
+//! | Done | `n` holds; the hold goes to its waiter, to the first one, or to none | `n` holds | the lease |
+//! | Busy | no hold | - | - |
+//! | Absent | at most `n - 2`; the tenure is lost | at most `n - 1`; in doubt and in time: as Done | none; the tenure is lost |
+//! | Refused | as asked, at most | as before; given up | as before |
+//! | Unanswered | as asked, at most: in doubt | as before: in doubt | as before |
+
+use std::time::Duration;
+
+use super::{
+    facts::{Limits, Terms},
+    keys::{Kind, OpKey, Owner, WaiterKey},
+    time::Time,
+};
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum What {
+    /// For a waiter, while it is there.
+    Acquire {
+        for_waiter: Option<WaiterKey>,
+        terms: Terms,
+        holds: u32,
+    },
+    /// `in_time`: the validity had not ended.
+    Release {
+        holds: u32,
+        in_time: bool,
+    },
+    Renew,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Op {
+    /// It waits for its batch, and gives way to a more urgent one.
+    Queued(OpKey),
+    Sent(Sent),
+}
+
+/// A request under way.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Sent {
+    pub what: What,
+    pub at: Time,
+    pub lease: Duration,
+    pub epoch: u32,
+    /// Every later request of the connection follows it.
+    pub is_written: bool,
+    /// The lock may have been freed since: a refusal asks again, and a grant is verified.
+    pub is_outdated: bool,
+    /// An own release was announced since: a refusal asks again.
+    pub is_echoed: bool,
+    /// Another tenure was confirmed since.
+    pub is_outrun: bool,
+}
+
+impl Sent {
+    pub fn kind(&self) -> Kind {
+        match self.what {
+            What::Acquire { .. } => Kind::Acquire,
+            What::Release { .. } => Kind::Release,
+            What::Renew => Kind::Renew,
+        }
+    }
+
+    /// Whether the server may keep a hold for longer because of it. An inner release sets the expiry anew.
+    fn may_prolong(&self) -> bool {
+        !matches!(self.what, What::Release { holds: 0, .. })
+    }
+}
+
+/// Whether a release without an answer was sent within the validity.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Doubt {
+    InTime,
+    Late,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Field {
+    pub owner: Owner,
+    pub op: Option<Op>,
+    /// The server counts at most so many holds.
+    most: u32,
+    /// The server counts none after this time. A request under way that may prolong a hold has no such end yet.
+    until: Time,
+    /// A release may have been executed.
+    pub release_doubt: Option<Doubt>,
+    /// An acquire with this lease may have been executed. Another one settles it, unless its lease is shorter: the server keeps the longer one.
+    pub asked_in_doubt: Option<Duration>,
+    /// The end of the validity of the tenure that ended here.
+    pub valid_until: Time,
+    /// No release frees the lock before: the hold was lost by this client's clock, which may be fast.
+    pub free_after: Time,
+    /// The server refused the release. Its next answer, the end of a hold, or the lease ends that.
+    pub is_given_up: bool,
+}
+
+impl Field {
+    pub fn new(owner: Owner) -> Self {
+        Self {
+            owner,
+            op: None,
+            most: 0,
+            until: Time::default(),
+            release_doubt: None,
+            asked_in_doubt: None,
+            valid_until: Time::default(),
+            free_after: Time::default(),
+            is_given_up: false,
+        }
+    }
+
+    /// The most holds that the server counts.
+    pub fn most(&self) -> u32 {
+        self.most
+    }
+
+    pub fn until(&self) -> Time {
+        self.until
+    }
+
+    pub fn sent(&self) -> Option<&Sent> {
+        match &self.op {
+            Some(Op::Sent(sent)) => Some(sent),
+            _ => None,
+        }
+    }
+
+    pub fn sent_mut(&mut self) -> Option<&mut Sent> {
+        match &mut self.op {
+            Some(Op::Sent(sent)) => Some(sent),
+            _ => None,
+        }
+    }
+
+    /// Whether nothing is known of the field, and nothing is under way.
+    pub fn is_idle(&self) -> bool {
+        self.op.is_none() && self.most == 0
+    }
+
+    /// A request that may raise the count is sent.
+    pub fn expect(&mut self, holds: u32) {
+        self.most = self.most.max(holds);
+    }
+
+    /// The server may keep the holds for `lease` from now on. It keeps an earlier lease that is longer.
+    pub fn raise(&mut self, lease: Duration, now: Time, limits: &Limits) {
+        self.until = self.until.max(limits.certain_end(now, lease));
+    }
+
+    /// The server counts `holds`, with an expiry of `lease` at the latest.
+    pub fn counts(&mut self, holds: u32) {
+        self.most = holds;
+        self.settle();
+    }
+
+    /// A release was answered: it has set the expiry.
+    pub fn released(&mut self, holds: u32, lease: Duration, now: Time, limits: &Limits) {
+        self.most = self.most.min(holds);
+        self.until = match holds {
+            0 => Time::default(),
+            _ => limits.certain_end(now, lease),
+        };
+        self.settle();
+        if holds == 0 {
+            self.free_after = Time::default();
+        }
+    }
+
+    /// The server has refused the owner: it counts no hold.
+    pub fn is_refused(&mut self) {
+        self.most = 0;
+        self.until = Time::default();
+        self.free_after = Time::default();
+        self.settle();
+    }
+
+    /// The server counts fewer holds than a request relied on, `rest` at most.
+    pub fn lacks(&mut self, rest: u32, now: Time, limits: &Limits) {
+        self.most = self.most.min(rest);
+        self.until = match self.most {
+            0 => Time::default(),
+            _ => self
+                .until
+                .max(limits.certain_end(now, limits.watched_lease)),
+        };
+        self.free_after = Time::default();
+        self.settle();
+    }
+
+    /// The server has answered: nothing is in doubt.
+    fn settle(&mut self) {
+        self.release_doubt = None;
+        self.asked_in_doubt = None;
+        self.is_given_up = false;
+    }
+
+    /// Ends the belief when its time has come.
+    pub fn expire(&mut self, now: Time) {
+        let may_grow = self.sent().is_some_and(Sent::may_prolong);
+        if self.most > 0 && self.until.has_come(now) && !may_grow {
+            self.most = 0;
+            self.settle();
+        }
+    }
+
+    #[cfg(any(test, feature = "explorer"))]
+    pub fn rebase(&mut self, of_ends: impl Fn(Time) -> Time, of_begins: impl Fn(Time) -> Time) {
+        for time in [&mut self.until, &mut self.valid_until, &mut self.free_after] {
+            *time = of_ends(*time);
+        }
+        if let Some(Op::Sent(sent)) = &mut self.op {
+            sent.at = of_begins(sent.at);
+        }
+    }
+}

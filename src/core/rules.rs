@@ -1,0 +1,263 @@
+//! What follows from the facts: the tables of [`core`](super).
+
+use std::time::Duration;
+
+use super::{
+    Machine,
+    facts::{Effects, Facts, Request},
+    field::{Field, Op, Sent, What},
+    keys::{Kind, OpKey, Owner, WaiterKey},
+    tenure::{Tenure, Window},
+    waiters::{Outcome, State},
+};
+
+impl<W> Machine<W> {
+    /// Derives the effects of the facts.
+    pub(super) fn settle(&mut self, facts: &Facts<'_>, out: &mut Effects<W>) {
+        if let Some(tenure) = self.tenure {
+            // A refusal says no more: whatever ends this tenure, the first waiter asks.
+            while let Some(key) = self.waiters.find_parked(|_| true) {
+                self.waiters.set(key, State::Queued);
+            }
+            while let Some(key) = self.waiters.find_trying_beside(tenure.holder) {
+                out.wake
+                    .extend(self.waiters.finish(key, State::Over(Outcome::Busy)));
+            }
+        }
+        self.answer_ends(out);
+        if let Some(listens) = self.listener.settle(
+            self.waiters.has_parked(),
+            !self.waiters.is_line_empty() || self.tenure.is_some(),
+        ) {
+            out.listen = Some(listens);
+        }
+        while let Some((owner, place)) = self.find_asker_without_field() {
+            self.fields.insert(place, Field::new(owner));
+        }
+        for index in 0..self.fields.len() {
+            self.queue(index, facts, out);
+        }
+        self.fields.retain(|field| !field.is_idle());
+    }
+
+    /// An owner under whose field a waiter may ask, and the place of that field.
+    fn find_asker_without_field(&self) -> Option<(Owner, usize)> {
+        self.askers().find_map(|(_, owner)| {
+            let place = self
+                .fields
+                .binary_search_by_key(&owner, |field| field.owner);
+            place.err().map(|place| (owner, place))
+        })
+    }
+
+    /// Waiters that may ask, with the fields under which they do. The one that asks already keeps its turn.
+    pub(super) fn askers(&self) -> impl Iterator<Item = (WaiterKey, Owner)> {
+        let queued = |key: &WaiterKey| {
+            self.waiters
+                .get(*key)
+                .is_some_and(|waiter| waiter.state == State::Queued)
+        };
+        let tenure = self.tenure;
+        let first = self.waiters.first().filter(queued);
+        let plain = first
+            .into_iter()
+            .chain(self.waiters.trying().map(|(key, _)| key));
+        let plain = plain.filter(move |_| tenure.is_none()).filter(queued);
+        let inner = self.waiters.in_line().take_while(move |_| tenure.is_some());
+        let inner = inner.filter(move |(_, waiter)| {
+            waiter.state == State::Queued
+                && tenure.is_some_and(|tenure| tenure.holder == waiter.owner)
+        });
+        let field_of = move |key: WaiterKey| match tenure {
+            Some(tenure) => Some((key, tenure.field)),
+            None => self.waiters.get(key).map(|waiter| (key, waiter.owner)),
+        };
+        plain
+            .chain(inner.map(|(key, _)| key).take(1))
+            .filter_map(field_of)
+    }
+
+    /// Queues the next operation of a field, unless a request is under way or the same one waits already.
+    pub(super) fn queue(&mut self, index: usize, facts: &Facts<'_>, out: &mut Effects<W>) {
+        let waiting = match self.fields[index].op {
+            Some(Op::Sent(_)) => return,
+            Some(Op::Queued(key)) => Some(key.kind),
+            None => None,
+        };
+        let Some(next) = self.next(index, facts) else {
+            return;
+        };
+        let kind = kind_of(&next);
+        if waiting == Some(kind) {
+            return;
+        }
+        self.superseded += u32::from(waiting.is_some());
+        let key = OpKey {
+            field: self.fields[index].owner,
+            version: self.superseded,
+            kind,
+        };
+        self.fields[index].op = Some(Op::Queued(key));
+        out.send.push(key);
+    }
+
+    /// The next operation of a field: F1 to F3.
+    pub(super) fn next(&self, index: usize, facts: &Facts<'_>) -> Option<What> {
+        let field = &self.fields[index];
+        let here = self.tenure.filter(|tenure| tenure.field == field.owner);
+        if self.is_release_due(field, facts) {
+            let valid_until = here.map_or(field.valid_until, |tenure| tenure.valid_until);
+            return Some(What::Release {
+                holds: self.want(field),
+                in_time: !valid_until.has_come(facts.now),
+            });
+        }
+        let asker = self.askers().find(|(_, under)| *under == field.owner);
+        let asker = asker.and_then(|(key, _)| Some((key, self.waiters.get(key)?)));
+        if let Some((key, waiter)) = asker
+            && (self.tenure.is_some() || self.may_follow(field, facts))
+        {
+            return Some(What::Acquire {
+                for_waiter: Some(key),
+                terms: waiter.terms,
+                holds: self.live(field.owner) + 1,
+            });
+        }
+        let is_due =
+            |tenure: &Tenure| tenure.ask_at.has_come(facts.now) && self.is_asked_about(tenure);
+        here.filter(is_due).map(|_| What::Renew)
+    }
+
+    /// Whether the client asks the server about the tenure from time to time.
+    pub(super) fn is_asked_about(&self, tenure: &Tenure) -> bool {
+        tenure.window == Window::Verifying || self.holds.is_watched()
+    }
+
+    /// The holds that the client wants in a field.
+    pub(super) fn want(&self, field: &Field) -> u32 {
+        self.live(field.owner).min(field.most())
+    }
+
+    /// The live holds under a field.
+    pub(super) fn live(&self, owner: Owner) -> u32 {
+        match self.tenure {
+            Some(tenure) if tenure.field == owner => self.holds.count(),
+            _ => 0,
+        }
+    }
+
+    pub(super) fn is_release_due(&self, field: &Field, facts: &Facts<'_>) -> bool {
+        let want = self.want(field);
+        let may_free = want > 0 || field.free_after.has_come(facts.now);
+        let is_wanted = field.asked_in_doubt.is_some_and(|lease| {
+            let asks = |key| {
+                self.waiters
+                    .get(key)
+                    .is_some_and(|waiter| waiter.terms.lease(facts.limits) >= lease)
+            };
+            self.askers()
+                .any(|(key, under)| under == field.owner && asks(key))
+        });
+        field.most() > want && may_free && !field.is_given_up && !is_wanted
+    }
+
+    /// Whether the first waiter may ask under `field`: not before a due release, nor beside another ask.
+    pub(super) fn may_follow(&self, field: &Field, facts: &Facts<'_>) -> bool {
+        self.fields.iter().all(|other| match other.sent() {
+            Some(sent) if sent.kind() == Kind::Acquire => other.owner == field.owner,
+            // A release that leaves holds frees nothing.
+            Some(sent) if matches!(sent.what, What::Release { holds: 0, .. }) => {
+                let is_before = sent.is_written && sent.epoch == facts.epoch;
+                is_before && other.owner != field.owner
+            }
+            _ => !self.is_release_due(other, facts),
+        })
+    }
+
+    /// Records that the operation leaves now, and returns its request.
+    pub(super) fn send(&mut self, index: usize, what: What, facts: &Facts<'_>) -> Request {
+        let (now, limits) = (facts.now, facts.limits);
+        let owner = self.fields[index].owner;
+        let (lease, request) = match what {
+            What::Acquire {
+                for_waiter,
+                terms,
+                holds,
+            } => {
+                let lease = terms.lease(limits);
+                if let Some(key) = for_waiter {
+                    self.waiters.set(key, State::Asking);
+                }
+                self.fields[index].expect(holds);
+                (lease, Request::Acquire { holds, lease })
+            }
+            What::Release { holds: 0, .. } => {
+                self.listener.expect_echo(now + limits.echo);
+                let lease = Duration::ZERO;
+                (lease, Request::Release { holds: 0, lease })
+            }
+            What::Release { holds, .. } => {
+                let lease = self.holds.lease(now, limits);
+                if let Some(tenure) = self.tenure.as_mut().filter(|tenure| tenure.field == owner) {
+                    tenure.valid_until = tenure.valid_until.min(limits.validity(now, lease));
+                }
+                (lease, Request::Release { holds, lease })
+            }
+            What::Renew => {
+                let is_watched = self.holds.is_watched();
+                let tenure = self.tenure.as_mut().expect("a renewal is due for a tenure");
+                tenure.ask_at = now + limits.watched_lease / 30;
+                // The rest of the validity: a server that has lost the last extension in a failover gets it again.
+                let rest = tenure.valid_until.left(now) + tenure.allowance;
+                let lease = match is_watched {
+                    true => rest.max(limits.watched_lease),
+                    false => rest,
+                };
+                (lease, Request::Renew { lease })
+            }
+        };
+        self.fields[index].op = Some(Op::Sent(Sent {
+            what,
+            at: now,
+            lease,
+            epoch: facts.epoch,
+            is_written: false,
+            is_outdated: false,
+            is_echoed: false,
+            is_outrun: false,
+        }));
+        request
+    }
+
+    /// Ends the waits for releases that the belief shows to be over.
+    pub(super) fn answer_ends(&mut self, out: &mut Effects<W>) {
+        let is_over = |machine: &Self, state: State| match state {
+            State::Ending { field, rest } => machine.is_release_over(field, rest),
+            _ => false,
+        };
+        while let Some(key) = self.waiters.find(|waiter| is_over(self, waiter.state)) {
+            out.wake
+                .extend(self.waiters.finish(key, State::Over(Outcome::Released)));
+        }
+    }
+
+    /// Whether the server counts no more holds than a release to `rest` leaves, or than other tasks of the owner have meanwhile.
+    fn is_release_over(&self, owner: Owner, rest: u32) -> bool {
+        let live = self.live(owner);
+        let field = self.find(owner).map(|index| &self.fields[index]);
+        field.is_none_or(|field| {
+            let asks = field
+                .sent()
+                .is_some_and(|sent| sent.kind() == Kind::Acquire);
+            field.most() <= rest.max(live) && !(live > rest && asks)
+        })
+    }
+}
+
+pub(super) fn kind_of(what: &What) -> Kind {
+    match what {
+        What::Acquire { .. } => Kind::Acquire,
+        What::Release { .. } => Kind::Release,
+        What::Renew => Kind::Renew,
+    }
+}

@@ -1,0 +1,199 @@
+//! The client's unbroken possession of the lock under one field, and the holds that its tasks have of it.
+
+use std::time::Duration;
+
+use super::{
+    facts::{Limits, Terms},
+    keys::{HoldKey, Owner, WaiterKey},
+    time::Time,
+};
+
+/// A part of a tenure, which one task has.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Hold {
+    pub state: HoldState,
+    /// The end of a fixed lease, as the server was told; `None` for a hold that the client renews.
+    pub ends: Option<Time>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum HoldState {
+    /// The task has not taken it yet.
+    Given {
+        to: WaiterKey,
+        since: Time,
+    },
+    Guarded,
+    /// It has a guard, and is gone.
+    Lost,
+}
+
+impl Hold {
+    fn is_live(&self) -> bool {
+        self.state != HoldState::Lost
+    }
+
+    fn is_guarded(&self) -> bool {
+        self.state == HoldState::Guarded
+    }
+}
+
+/// All holds of a name that have a task.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Holds {
+    records: Vec<Option<Hold>>,
+}
+
+impl Holds {
+    pub fn add(&mut self, hold: Hold) -> HoldKey {
+        let free = self.records.iter().position(Option::is_none);
+        let index = free.unwrap_or_else(|| {
+            self.records.push(None);
+            self.records.len() - 1
+        });
+        self.records[index] = Some(hold);
+        HoldKey(index as u32)
+    }
+
+    pub fn remove(&mut self, key: HoldKey) -> Option<Hold> {
+        self.records.get_mut(key.0 as usize)?.take()
+    }
+
+    pub fn get(&self, key: HoldKey) -> Option<&Hold> {
+        self.records.get(key.0 as usize)?.as_ref()
+    }
+
+    /// The task takes a hold that it was given.
+    pub fn take(&mut self, key: HoldKey) {
+        if let Some(hold) = self
+            .records
+            .get_mut(key.0 as usize)
+            .and_then(Option::as_mut)
+        {
+            hold.state = HoldState::Guarded;
+        }
+    }
+
+    pub fn live(&self) -> impl Iterator<Item = (HoldKey, &Hold)> {
+        let records = self.records.iter().enumerate();
+        let present =
+            records.filter_map(|(index, hold)| Some((HoldKey(index as u32), hold.as_ref()?)));
+        present.filter(|(_, hold)| hold.is_live())
+    }
+
+    pub fn count(&self) -> u32 {
+        self.live().count() as u32
+    }
+
+    /// Whether a guard has a hold that the client renews.
+    pub fn is_watched(&self) -> bool {
+        self.live()
+            .any(|(_, hold)| hold.is_guarded() && hold.ends.is_none())
+    }
+
+    pub fn has_fixed(&self) -> bool {
+        self.live().any(|(_, hold)| hold.ends.is_some())
+    }
+
+    /// The lease that the holds need from now on.
+    pub fn lease(&self, now: Time, limits: &Limits) -> Duration {
+        let needs = self.live().map(|(_, hold)| match hold.ends {
+            None => limits.watched_lease,
+            Some(end) => end.left(now),
+        });
+        needs.max().unwrap_or_default()
+    }
+
+    /// Marks the live holds as lost. Holds that were not taken have no task that would ask: returns their waiters, the earliest first.
+    pub fn lose(&mut self) -> Vec<WaiterKey> {
+        let mut given = Vec::new();
+        for record in &mut self.records {
+            match record.as_mut().map(|hold| &mut hold.state) {
+                Some(HoldState::Given { to, .. }) => {
+                    given.push(*to);
+                    *record = None;
+                }
+                Some(state) => *state = HoldState::Lost,
+                None => {}
+            }
+        }
+        given
+    }
+
+    /// The first hold that was given before its time to be taken ended.
+    pub fn find_given(&self, is_over: impl Fn(Time) -> bool) -> Option<(HoldKey, WaiterKey)> {
+        self.live().find_map(|(key, hold)| match hold.state {
+            HoldState::Given { to, since } if is_over(since) => Some((key, to)),
+            _ => None,
+        })
+    }
+
+    /// Forgets which records were used.
+    #[cfg(any(test, feature = "explorer"))]
+    pub fn forget(&mut self) {
+        while self.records.last().is_some_and(Option::is_none) {
+            self.records.pop();
+        }
+    }
+
+    #[cfg(any(test, feature = "explorer"))]
+    pub fn rebase(&mut self, of_ends: impl Fn(Time) -> Time, of_begins: impl Fn(Time) -> Time) {
+        for hold in self.records.iter_mut().flatten() {
+            hold.ends = hold.ends.map(&of_ends);
+            if let HoldState::Given { since, .. } = &mut hold.state {
+                *since = of_begins(*since);
+            }
+        }
+    }
+}
+
+/// Whether a tenure may pass from task to task.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Window {
+    Open {
+        until: Time,
+    },
+    Closed,
+    /// The server may have lost the tenure: nothing but its confirmation opens the way.
+    Verifying,
+}
+
+/// The live possession of the lock. All live holds are its parts.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Tenure {
+    /// The owner whose field the server counts.
+    pub field: Owner,
+    /// The owner whose tasks have the holds: another one after a hand-off.
+    pub holder: Owner,
+    pub valid_until: Time,
+    /// The allowance for drift within the validity.
+    pub allowance: Duration,
+    /// The next time to ask the server, for a renewal or a verification.
+    pub ask_at: Time,
+    pub window: Window,
+}
+
+impl Tenure {
+    /// Asks the server at once whether the tenure is still there. Until then it passes to no other task.
+    pub fn verify(&mut self, now: Time) {
+        self.window = Window::Verifying;
+        self.ask_at = now;
+    }
+
+    /// Records a lease that the server was told at `sent`.
+    pub fn prolong(&mut self, sent: Time, lease: Duration, limits: &Limits) {
+        self.valid_until = self.valid_until.max(limits.validity(sent, lease));
+        self.allowance = self.allowance.max(limits.drift(lease));
+        if lease >= limits.watched_lease && self.window != Window::Verifying {
+            self.ask_at = self.ask_at.max(sent + limits.watched_lease / 3);
+        }
+    }
+}
+
+/// The terms of a hold of an acquisition that was sent at `sent`.
+pub fn end_of(terms: Terms, sent: Time) -> Option<Time> {
+    match terms {
+        Terms::Watched => None,
+        Terms::Fixed(lease) => Some(sent + lease),
+    }
+}

@@ -1,0 +1,281 @@
+//! Callers that wait: one record each, and the queue of those that wait for the lock.
+//!
+//! | state | meaning | leaves by |
+//! | --- | --- | --- |
+//! | Queued | waits its turn, and sends nothing | its turn: Asking; a hand-off: Given |
+//! | Asking | its request is under way | a grant: Given; a refusal: Parked, or Queued if it is outdated; doubt: Queued |
+//! | Parked | refused; waits for a message | a message, its time, a tenure of this client: Queued |
+//! | Given | has a hold that it has not taken | its next poll; the pick-up time: Stalled |
+//! | Stalled | was too late for a hold | its next poll: Queued, at the end |
+//! | Ending | waits for the answer to a release | the answer: Over |
+//! | Over | has its outcome | its next poll |
+
+use std::collections::VecDeque;
+
+use super::{
+    facts::{Ask, Terms},
+    keys::{HoldKey, Owner, WaiterKey},
+    time::Time,
+};
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum State {
+    Queued,
+    Asking,
+    Parked {
+        until: Time,
+    },
+    Given(HoldKey),
+    Stalled,
+    /// The release of a hold under `field`, of which `rest` holds remain.
+    Ending {
+        field: Owner,
+        rest: u32,
+    },
+    Over(Outcome),
+}
+
+/// How an operation ends.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Outcome {
+    Hold(HoldKey),
+    Busy,
+    Released,
+    /// The hold was gone before its release.
+    Lost,
+    Refused,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Waiter<W> {
+    pub owner: Owner,
+    pub terms: Terms,
+    pub waits: bool,
+    pub state: State,
+    waker: Option<W>,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Waiters<W> {
+    records: Vec<Option<Waiter<W>>>,
+    free: Vec<u32>,
+    /// Callers that wait for the lock, in the order of their waits. A caller that does not wait stands in `trying`.
+    queue: VecDeque<WaiterKey>,
+    trying: VecDeque<WaiterKey>,
+    /// How many records are Parked.
+    parked: u32,
+}
+
+impl<W> Default for Waiters<W> {
+    fn default() -> Self {
+        Self {
+            records: Vec::new(),
+            free: Vec::new(),
+            queue: VecDeque::new(),
+            trying: VecDeque::new(),
+            parked: 0,
+        }
+    }
+}
+
+impl<W> Waiters<W> {
+    /// Adds a caller at the end of the queue.
+    pub fn enter(&mut self, ask: Ask) -> WaiterKey {
+        let key = self.add(Waiter {
+            owner: ask.owner,
+            terms: ask.terms,
+            waits: ask.waits,
+            state: State::Queued,
+            waker: None,
+        });
+        self.line(ask.waits).push_back(key);
+        key
+    }
+
+    /// Adds a caller that waits for the answer to a release.
+    pub fn add_ending(&mut self, owner: Owner, field: Owner, rest: u32) -> WaiterKey {
+        self.add(Waiter {
+            owner,
+            terms: Terms::Watched,
+            waits: false,
+            state: State::Ending { field, rest },
+            waker: None,
+        })
+    }
+
+    fn add(&mut self, waiter: Waiter<W>) -> WaiterKey {
+        match self.free.pop() {
+            Some(index) => {
+                self.records[index as usize] = Some(waiter);
+                WaiterKey(index)
+            }
+            None => {
+                self.records.push(Some(waiter));
+                WaiterKey(self.records.len() as u32 - 1)
+            }
+        }
+    }
+
+    /// Frees the record, and takes it out of the queue.
+    pub fn remove(&mut self, key: WaiterKey) -> Option<Waiter<W>> {
+        let waiter = self.records.get_mut(key.0 as usize)?.take()?;
+        self.leave_line(key, &waiter);
+        self.free.push(key.0);
+        Some(waiter)
+    }
+
+    fn leave_line(&mut self, key: WaiterKey, waiter: &Waiter<W>) {
+        match waiter.state {
+            State::Parked { .. } => self.parked -= 1,
+            State::Queued | State::Asking => {}
+            _ => return,
+        }
+        let line = self.line(waiter.waits);
+        match line.front() {
+            Some(first) if *first == key => drop(line.pop_front()),
+            _ => line.retain(|other| *other != key),
+        }
+    }
+
+    fn line(&mut self, waits: bool) -> &mut VecDeque<WaiterKey> {
+        match waits {
+            true => &mut self.queue,
+            false => &mut self.trying,
+        }
+    }
+
+    pub fn get(&self, key: WaiterKey) -> Option<&Waiter<W>> {
+        self.records.get(key.0 as usize)?.as_ref()
+    }
+
+    /// Changes the state of a caller, with its place in the queue.
+    pub fn set(&mut self, key: WaiterKey, state: State) {
+        let Some(waiter) = self.records.get_mut(key.0 as usize).and_then(Option::take) else {
+            return;
+        };
+        let waited = is_in_line(waiter.state);
+        match (waited, is_in_line(state)) {
+            (true, false) => self.leave_line(key, &waiter),
+            (false, true) => self.line(waiter.waits).push_back(key),
+            (true, true) => {
+                self.parked -= u32::from(matches!(waiter.state, State::Parked { .. }));
+            }
+            (false, false) => {}
+        }
+        self.parked += u32::from(matches!(state, State::Parked { .. }));
+        self.records[key.0 as usize] = Some(Waiter { state, ..waiter });
+    }
+
+    /// As `set`, and returns the waker of the caller, which can go on.
+    pub fn finish(&mut self, key: WaiterKey, state: State) -> Option<W> {
+        self.set(key, state);
+        self.records[key.0 as usize].as_mut()?.waker.take()
+    }
+
+    /// Puts callers at the front of the queue, in this order: their holds were lost before they were taken.
+    pub fn put_first(&mut self, keys: &[WaiterKey]) {
+        for key in keys.iter().rev() {
+            self.set(*key, State::Queued);
+            let waits = self.get(*key).is_some_and(|waiter| waiter.waits);
+            let line = self.line(waits);
+            line.pop_back();
+            line.push_front(*key);
+        }
+    }
+
+    pub fn set_waker(&mut self, key: WaiterKey, waker: W) {
+        if let Some(waiter) = self
+            .records
+            .get_mut(key.0 as usize)
+            .and_then(Option::as_mut)
+        {
+            waiter.waker = Some(waker);
+        }
+    }
+
+    /// The first caller of the queue.
+    pub fn first(&self) -> Option<WaiterKey> {
+        self.queue.front().copied()
+    }
+
+    /// The callers that wait for the lock, the first one first, and then those that only try.
+    pub fn in_line(&self) -> impl Iterator<Item = (WaiterKey, &Waiter<W>)> {
+        let keys = self.queue.iter().chain(&self.trying).copied();
+        keys.filter_map(|key| Some((key, self.get(key)?)))
+    }
+
+    pub fn trying(&self) -> impl Iterator<Item = (WaiterKey, &Waiter<W>)> {
+        let keys = self.trying.iter().copied();
+        keys.filter_map(|key| Some((key, self.get(key)?)))
+    }
+
+    /// The first caller that only tries, and is not of the holder.
+    pub fn find_trying_beside(&self, holder: Owner) -> Option<WaiterKey> {
+        let mut trying = self.trying();
+        let beside = |waiter: &Waiter<W>| waiter.state == State::Queued && waiter.owner != holder;
+        trying
+            .find(|(_, waiter)| beside(waiter))
+            .map(|(key, _)| key)
+    }
+
+    pub fn all(&self) -> impl Iterator<Item = (WaiterKey, &Waiter<W>)> {
+        let records = self.records.iter().enumerate();
+        records.filter_map(|(index, waiter)| Some((WaiterKey(index as u32), waiter.as_ref()?)))
+    }
+
+    pub fn find(&self, chosen: impl Fn(&Waiter<W>) -> bool) -> Option<WaiterKey> {
+        self.all()
+            .find(|(_, waiter)| chosen(waiter))
+            .map(|(key, _)| key)
+    }
+
+    pub fn has_parked(&self) -> bool {
+        self.parked > 0
+    }
+
+    pub fn is_line_empty(&self) -> bool {
+        self.queue.is_empty() && self.trying.is_empty()
+    }
+
+    /// The first parked caller that `is_over` chooses.
+    pub fn find_parked(&self, is_over: impl Fn(Time) -> bool) -> Option<WaiterKey> {
+        let mut parked = self
+            .in_line()
+            .filter_map(|(key, waiter)| match waiter.state {
+                State::Parked { until } => Some((key, until)),
+                _ => None,
+            });
+        if !self.has_parked() {
+            return None;
+        }
+        let found = parked.find(|(_, until)| is_over(*until));
+        found.map(|(key, _)| key)
+    }
+
+    /// Forgets in which order records were used.
+    #[cfg(any(test, feature = "explorer"))]
+    pub fn forget(&mut self) {
+        while self.records.last().is_some_and(Option::is_none) {
+            self.records.pop();
+        }
+        let free = self
+            .records
+            .iter()
+            .enumerate()
+            .filter(|(_, record)| record.is_none());
+        self.free = free.map(|(index, _)| index as u32).rev().collect();
+    }
+
+    #[cfg(any(test, feature = "explorer"))]
+    pub fn rebase(&mut self, of_ends: impl Fn(Time) -> Time) {
+        for waiter in self.records.iter_mut().flatten() {
+            if let State::Parked { until } = &mut waiter.state {
+                *until = of_ends(*until);
+            }
+        }
+    }
+}
+
+fn is_in_line(state: State) -> bool {
+    matches!(state, State::Queued | State::Asking | State::Parked { .. })
+}
