@@ -111,7 +111,7 @@ impl<Q: Quorum> GroupLock<Q> {
         guard.map(|guard| guard.run(body)).transpose()
     }
 
-    /// Releases the latest hold of this thread that has no guard: see [`crate::GroupLock::unlock`].
+    /// Releases the latest hold of this thread on the group that has no guard: see [`crate::GroupLock::unlock`].
     ///
     /// # Errors
     ///

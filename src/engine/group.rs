@@ -19,12 +19,13 @@ use futures_util::{future::join_all, stream::FuturesUnordered};
 use tokio::time::{Instant, timeout_at};
 
 use super::{
-    EngineHandle,
     acquire::GRACE,
     attempt::AttemptOutcome,
     hold_guard::{HoldGuard, OnFailure},
-    members::{HeldMember, Quota, gather, majority_wait, release_all, send_permits, valid_until},
-    request::{AcquireRequest, Deadline},
+    members::{
+        Group, HeldMember, Member, gather, majority_wait, release_all, send_permits, valid_until,
+    },
+    request::Deadline,
     runtime,
 };
 use crate::error::Error;
@@ -39,18 +40,6 @@ const MOST_KEPT_PARTS: u32 = 5;
 const MAJORITY_WAIT: Duration = Duration::from_secs(1);
 /// Pause before a majority asks again after a round with too few answers.
 const UNREACHED_PAUSE: Duration = Duration::from_millis(200);
-
-/// A lock of a group.
-pub(crate) struct Member {
-    pub(crate) engine: EngineHandle,
-    pub(crate) request: AcquireRequest,
-}
-
-/// The members of a group, and how many of them it needs.
-pub(crate) struct Group<'a> {
-    pub(crate) members: &'a [Member],
-    pub(crate) quota: Quota,
-}
 
 /// The smaller index: the order is that of the group, not of the answers.
 fn first_of(known: Option<usize>, index: usize) -> Option<usize> {

@@ -58,6 +58,10 @@ struct Hold {
 }
 
 impl Hold {
+    fn is_of(&self, group: Option<&Arc<GroupHold>>) -> bool {
+        self.group.as_ref().map(Arc::as_ptr) == group.map(Arc::as_ptr)
+    }
+
     /// Renews the hold by its lease, which was sent to the server at `sent`.
     fn renew_from(&mut self, sent: Instant) {
         self.until = self.until.max(validity(sent, &self.lease));
@@ -316,9 +320,8 @@ impl HoldSet {
 
     /// Whether a hold of `group` has a guard or was leaked.
     pub(super) fn has_live_hold_of(&self, group: &Arc<GroupHold>) -> bool {
-        let is_of = |other: &Arc<GroupHold>| Arc::ptr_eq(other, group);
         let mut live = self.holds.iter().filter(|hold| hold.phase.is_live());
-        live.any(|hold| hold.group.as_ref().is_some_and(is_of))
+        live.any(|hold| hold.is_of(Some(group)))
     }
 
     pub(super) fn set_group(&mut self, id: HoldId, group: Arc<GroupHold>) {
@@ -380,11 +383,42 @@ impl HoldSet {
         }
     }
 
-    /// Takes the latest hold in `phase` for its release; of `owner`, if one is given.
-    pub(super) fn take(&mut self, phase: Phase, owner: Option<Owner>) -> Option<HoldId> {
-        let in_phase =
-            |hold: &&mut Hold| hold.phase == phase && owner.is_none_or(|owner| hold.owner == owner);
-        let hold = self.holds.iter_mut().rev().find(in_phase)?;
+    /// The latest wanted group of which `owner` has leaked its hold here.
+    pub(super) fn leaked_group(
+        &self,
+        owner: Owner,
+        is_wanted: impl Fn(&GroupHold) -> bool,
+    ) -> Option<Arc<GroupHold>> {
+        let holds = self.holds_of(owner);
+        let leaked = holds.filter(|hold| hold.phase == Phase::Leaked);
+        let groups = leaked.filter_map(|hold| hold.group.as_ref());
+        let wanted = groups.filter(|group| is_wanted(group));
+        wanted.max_by_key(|group| group.number).cloned()
+    }
+
+    /// Takes a leaked hold of `owner` for its release: that of `group`, or the latest without a group, or else the latest. A majority may be
+    /// held without this member, so another hold does not replace its own.
+    pub(super) fn take_leaked(
+        &mut self,
+        owner: Owner,
+        group: Option<&Arc<GroupHold>>,
+    ) -> Option<HoldId> {
+        let is_owned = |hold: &Hold| hold.owner == owner;
+        let taken = self.take(Phase::Leaked, |hold| is_owned(hold) && hold.is_of(group));
+        match group.is_none_or(|group| group.needs_all()) {
+            true => taken.or_else(|| self.take(Phase::Leaked, is_owned)),
+            false => taken,
+        }
+    }
+
+    /// Takes the latest dropped hold for its release.
+    pub(super) fn take_dropped(&mut self) -> Option<HoldId> {
+        self.take(Phase::Dropped, |_| true)
+    }
+
+    fn take(&mut self, phase: Phase, is_wanted: impl Fn(&Hold) -> bool) -> Option<HoldId> {
+        let mut latest = self.holds.iter_mut().rev();
+        let hold = latest.find(|hold| hold.phase == phase && is_wanted(hold))?;
         hold.phase = Phase::Ending;
         Some(hold.id)
     }

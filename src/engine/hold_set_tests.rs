@@ -154,12 +154,12 @@ fn leaked_holds_are_released_the_latest_first_and_guarded_ones_not_at_all() {
     let ids: Vec<_> = (0..3)
         .map(|_| hold_set.grant(one(), clock.at(0), &lease(WATCHDOG), true))
         .collect();
-    assert_eq!(hold_set.take(Phase::Leaked, None), None);
+    assert_eq!(hold_set.take(Phase::Leaked, |_| true), None);
     hold_set.set_phase(ids[0], Phase::Leaked);
     hold_set.set_phase(ids[2], Phase::Leaked);
-    assert_eq!(hold_set.take(Phase::Leaked, None), Some(ids[2]));
-    assert_eq!(hold_set.take(Phase::Leaked, None), Some(ids[0]));
-    assert_eq!(hold_set.take(Phase::Leaked, None), None);
+    assert_eq!(hold_set.take(Phase::Leaked, |_| true), Some(ids[2]));
+    assert_eq!(hold_set.take(Phase::Leaked, |_| true), Some(ids[0]));
+    assert_eq!(hold_set.take(Phase::Leaked, |_| true), None);
 }
 
 #[derive(Debug, Clone)]

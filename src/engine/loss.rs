@@ -12,15 +12,17 @@ use std::{
     time::Duration,
 };
 
+use bytes::Bytes;
 use futures_util::future::select_all;
 use tokio::{
     runtime::Handle,
     time::{Instant, sleep_until, timeout_at},
 };
 use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
 
 use super::Tenure;
-use crate::error::LostReason;
+use crate::{error::LostReason, wire::HoldMode};
 
 /// The signals for tasks that watch one hold.
 #[derive(Debug, Default)]
@@ -47,18 +49,28 @@ impl Drop for HoldSignals {
     }
 }
 
+/// The client, the key and the mode of a lock: what makes two members the same lock.
+pub(super) type MemberId = (Uuid, Bytes, HoldMode);
+
 /// A hold of a group, as each of its members knows it.
 #[derive(Debug)]
-pub(super) struct GroupHold {
+pub(crate) struct GroupHold {
+    /// Its position in the order of all acquisitions of groups.
+    pub(super) number: u64,
+    /// All members of the group, held or not, sorted.
+    pub(super) members: Vec<MemberId>,
     pub(super) tenures: Vec<Weak<Tenure>>,
-    /// How many members the group has, and how many it needs.
-    pub(super) members: usize,
+    /// How many members the group needs.
     pub(super) need: usize,
     /// The longest time that a member has to answer, if the group can do without it.
     pub(super) answer_wait: Option<Duration>,
 }
 
 impl GroupHold {
+    pub(super) fn needs_all(&self) -> bool {
+        self.need == self.members.len()
+    }
+
     /// Says for the log whether the group still holds; `None` once its release has begun.
     pub(super) fn state(self: &Arc<Self>) -> Option<String> {
         let now = Instant::now();
@@ -70,7 +82,7 @@ impl GroupHold {
         }
         let is_left = |tenure: &&Arc<Tenure>| tenure.lost_reason(now).is_none();
         let left = tenures.iter().filter(is_left).count();
-        let (members, need) = (self.members, self.need);
+        let (members, need) = (self.members.len(), self.need);
         let state = if left < need { "lost" } else { "still held" };
         Some(format!(
             "{state}: {left} of {members} members are left, {need} needed"

@@ -1,9 +1,15 @@
-//! The held members of a group, and the one rule by which a group waits for its members.
+//! The members of a group, its holds, and the one rule by which a group waits for its members.
 //!
 //! A group that can do without some members waits for a majority of answers, and then for a short grace. The rest goes on in
 //! the background: a dead server is the fault that such a group exists for. A group that needs all its members waits for all.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::{
@@ -14,11 +20,13 @@ use tokio::{
 use super::{
     Engine, EngineHandle,
     hold_guard::{HoldGuard, OnFailure},
-    loss::GroupHold,
+    loss::{GroupHold, MemberId},
+    request::AcquireRequest,
 };
 use crate::{
     durability::Durability,
     error::Error,
+    owner::OwnerId,
     redis::SendPermit,
     wire::{Lease, LockSpec, Released},
 };
@@ -46,17 +54,61 @@ impl Quota {
     }
 }
 
+/// A lock of a group.
+pub(crate) struct Member {
+    pub(crate) engine: EngineHandle,
+    pub(crate) request: AcquireRequest,
+}
+
+/// The members of a group, and how many of them it needs.
+pub(crate) struct Group<'a> {
+    pub(crate) members: &'a [Member],
+    pub(crate) quota: Quota,
+}
+
+/// The number of the next hold of a group.
+static HOLDS: AtomicU64 = AtomicU64::new(0);
+
 /// Makes the holds of `parts` know their group.
-pub(crate) fn join_group(parts: &[HeldMember], quota: Quota) {
+pub(crate) fn join_group(parts: &[HeldMember], group: &Group<'_>) {
     let tenures = parts.iter().map(|part| part.hold.tenure());
     let group = Arc::new(GroupHold {
+        number: HOLDS.fetch_add(1, Ordering::Relaxed),
+        members: group.member_ids(),
         tenures: tenures.map(Arc::downgrade).collect(),
-        members: quota.members,
-        need: quota.need,
-        answer_wait: longest_answer_wait(parts, quota),
+        need: group.quota.need,
+        answer_wait: longest_answer_wait(parts, group.quota),
     });
     for HeldMember { hold, .. } in parts {
         hold.tenure().join_group(hold.id(), group.clone());
+    }
+}
+
+impl Group<'_> {
+    /// The members in an order that does not depend on the caller's.
+    fn member_ids(&self) -> Vec<MemberId> {
+        let members = self.members.iter();
+        let mut ids: Vec<_> = members
+            .map(|Member { engine, request }| {
+                (engine.id, request.spec.key.clone(), request.spec.mode)
+            })
+            .collect();
+        ids.sort_unstable();
+        ids
+    }
+
+    /// The latest hold of the group that its owner has leaked. Two majorities of one owner may have different members.
+    pub(crate) fn latest_leaked(&self) -> Option<Arc<GroupHold>> {
+        let ids = self.member_ids();
+        let is_ours = |group: &GroupHold| group.members == ids && group.need == self.quota.need;
+        let leaked = self.members.iter().filter_map(|member| {
+            let Member { engine, request } = member;
+            let owner = OwnerId::new(engine.id, request.owner);
+            let spec = &request.spec;
+            let tenure = engine.owners.tenure(spec, spec.mode, owner)?;
+            tenure.hold_set().leaked_group(request.owner, is_ours)
+        });
+        leaked.max_by_key(|group| group.number)
     }
 }
 

@@ -89,12 +89,11 @@ use tokio::{runtime::Handle, time::Instant};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use uuid::{NoContext, Timestamp, Uuid};
 
-pub(crate) use group::{Group, Member};
 pub(crate) use hold_guard::{HoldGuard, OnFailure};
 pub(crate) use loss::{cancel_at_the_loss_of_group, loss_of, loss_of_group, lost_reason};
 pub(crate) use members::{
-    HeldMember, Quota, gather, join_group, longest_answer_wait, release_all, results_of,
-    send_permits, summed_up, valid_until,
+    Group, HeldMember, Member, Quota, gather, join_group, longest_answer_wait, release_all,
+    results_of, send_permits, summed_up, valid_until,
 };
 pub(crate) use request::{AcquireOptions, AcquireRequest, Deadline, Subject};
 #[cfg(feature = "blocking")]

@@ -22,6 +22,7 @@ use crate::{
         final_requests::RuntimeEndGuard,
         hold_guard::{OnFailure, released},
         hold_set::HoldId,
+        loss::GroupHold,
         owners::OwnerEntryRef,
         retry::Retry,
         tenure::{Tenure, keep_request},
@@ -207,11 +208,12 @@ impl Engine {
         }
     }
 
-    /// Releases the latest hold of `owner` that has no guard.
+    /// Releases a hold of `owner` that has no guard: that of `group`, or the latest without a group, or else the latest.
     pub(crate) async fn release_leaked(
         self: &Arc<Self>,
         spec: &LockSpec,
         owner: Owner,
+        group: Option<&Arc<GroupHold>>,
         permit: Option<SendPermit>,
     ) -> Result<Released, Error> {
         runtime::check()?;
@@ -219,7 +221,7 @@ impl Engine {
             .owners
             .tenure(spec, spec.mode, OwnerId::new(self.id, owner))
             .and_then(|tenure| {
-                let id = tenure.take_leaked(owner)?;
+                let id = tenure.take_leaked(owner, group)?;
                 Some((tenure, id))
             });
         let Some((tenure, id)) = leaked else {

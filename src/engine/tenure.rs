@@ -457,8 +457,12 @@ impl Tenure {
         self.hold_set().set_phase(id, Phase::Leaked);
     }
 
-    pub(super) fn take_leaked(&self, owner: Owner) -> Option<HoldId> {
-        self.hold_set().take(Phase::Leaked, Some(owner))
+    pub(super) fn take_leaked(
+        &self,
+        owner: Owner,
+        group: Option<&Arc<GroupHold>>,
+    ) -> Option<HoldId> {
+        self.hold_set().take_leaked(owner, group)
     }
 
     /// Marks `id` as being released: its renewal stops. Readers may still join, and make the
@@ -482,7 +486,7 @@ impl Tenure {
     }
 
     pub(super) fn take_dropped(&self) -> Option<HoldId> {
-        self.hold_set().take(Phase::Dropped, None)
+        self.hold_set().take_dropped()
     }
 
     /// Returns whether `id` is dropped and not released yet. The caller then releases it.

@@ -13,8 +13,9 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use super::Protects;
 use crate::{
     engine::{
-        HeldMember, OnFailure, Quota, Tenure, cancel_at_the_loss_of_group, gather, join_group,
-        longest_answer_wait, loss_of_group, lost_reason, release_all, summed_up, valid_until,
+        Group, HeldMember, OnFailure, Quota, Tenure, cancel_at_the_loss_of_group, gather,
+        join_group, longest_answer_wait, loss_of_group, lost_reason, release_all, summed_up,
+        valid_until,
     },
     error::{Error, LostReason},
     wire::{Lease, Released},
@@ -36,8 +37,9 @@ pub struct MultiGuard {
 }
 
 impl MultiGuard {
-    pub(crate) fn new(parts: Vec<HeldMember>, quota: Quota) -> Self {
-        join_group(&parts, quota);
+    pub(crate) fn new(parts: Vec<HeldMember>, group: &Group<'_>) -> Self {
+        join_group(&parts, group);
+        let quota = group.quota;
         let ended = CancellationToken::new();
         Self {
             parts,

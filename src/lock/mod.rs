@@ -287,7 +287,7 @@ impl<K: Kind> Lock<K> {
         }
     }
 
-    /// Releases the owner's latest leaked hold ([`Guard::leak`]).
+    /// Releases the owner's latest leaked hold ([`Guard::leak`]). A hold of a group comes after all holds of the lock alone.
     ///
     /// Waits for one answer of the server.
     ///
@@ -322,7 +322,9 @@ impl<K: Kind> Lock<K> {
         if self.engine.is_closed() {
             return Err(self.engine.closed_error());
         }
-        self.engine.release_leaked(spec, self.owner(), None).await
+        self.engine
+            .release_leaked(spec, self.owner(), None, None)
+            .await
     }
 
     /// Returns the lock without its kind in the type, for code that is not generic over kinds or chooses one at run time.

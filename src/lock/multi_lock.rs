@@ -365,7 +365,8 @@ impl<Q: Quorum> GroupLock<Q> {
         run_if_held(guard, owner, body).await
     }
 
-    /// Releases the latest hold of the owner that has no guard, as [`MultiGuard::leak`] leaves it, on every lock.
+    /// Releases the owner's latest hold on the group that has no guard, as [`MultiGuard::leak`] leaves it. If there is none,
+    /// releases the latest such hold on every lock.
     ///
     /// Waits as [`MultiGuard::unlock`] does.
     ///
@@ -397,6 +398,11 @@ impl<Q: Quorum> GroupLock<Q> {
         let owner = self.owner();
         let members = self.members(owner)?;
         let quota = Self::quota(&members);
+        let group = Group {
+            members: &members,
+            quota,
+        };
+        let leaked = group.latest_leaked();
         let locks = || {
             members
                 .iter()
@@ -411,7 +417,10 @@ impl<Q: Quorum> GroupLock<Q> {
                 if engine.is_closed() {
                     return Err(engine.closed_error());
                 }
-                engine.release_leaked(&request.spec, owner, permit).await
+                let spec = &request.spec;
+                engine
+                    .release_leaked(spec, owner, leaked.as_ref(), permit)
+                    .await
             });
         summed_up(results_of(releases, locks(), quota).await, quota)
     }
@@ -424,7 +433,7 @@ impl<Q: Quorum> GroupLock<Q> {
             quota,
         };
         let taken = group.acquire(deadline).await?;
-        Ok(taken.map(|parts| MultiGuard::new(parts, quota)))
+        Ok(taken.map(|parts| MultiGuard::new(parts, &group)))
     }
 
     fn quota(members: &[Member]) -> Quota {

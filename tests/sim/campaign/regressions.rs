@@ -201,6 +201,12 @@ const OF_THE_CRATE: &[Regression] = &[
         "closings",
         "a write hold ended during a shutdown, which did not list it, and an abandoned read had given it a longer lease on the server",
     ),
+    (
+        494,
+        Kind::Node,
+        "slow",
+        "an unlock of a RedLock released parts of two leaked holds, and the outer one had no majority",
+    ),
 ];
 
 /// Mistakes of the checker: it refused a history that kept the rules.

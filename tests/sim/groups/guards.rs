@@ -2,7 +2,9 @@
 
 use std::{pin::pin, time::Duration};
 
-use redisson_lock::{All, GroupLock, LostReason, Owner, Released, test_util::InMemoryRedis};
+use redisson_lock::{
+    All, GroupLock, LostReason, Majority, Owner, Quorum, Released, test_util::InMemoryRedis,
+};
 use tokio::{
     runtime::{Builder, Handle, Runtime},
     time::{Instant, sleep, timeout},
@@ -41,6 +43,51 @@ async fn the_token_of_a_leaked_group_is_cancelled_at_the_loss() {
     assert!(!token.is_cancelled());
     assert!(server.delete("b"));
     timeout(LEASE, token.cancelled()).await.unwrap();
+}
+
+/// Two groups share a lock. The one that was acquired first has a fixed lease, and is released first. Its unlock used to release the latest
+/// hold of the shared lock, and the other group was lost with the fixed lease.
+async fn leaves_the_holds_of_another_group<Q: Quorum>() {
+    let (server, _) = server();
+    let client = client(&server).await;
+    let group =
+        |names: [&str; 3]| GroupLock::<Q>::of(names.map(|name| client.reentrant_lock(name)));
+    let brief = group(["a", "b", "shared"]).with_lease(SHORT);
+    let watched = group(["shared", "y", "z"]);
+    brief.lock().await.unwrap().leak();
+    watched.lock().await.unwrap().leak();
+    let released = brief.unlock().await;
+    assert_eq!(released, Ok(Released::StillHeld { holds: 1 }));
+    sleep(2 * LEASE).await;
+    for (name, holders) in [("a", 0), ("b", 0), ("shared", 1), ("y", 1), ("z", 1)] {
+        assert_eq!(server.holders(name).len(), holders, "{name}");
+    }
+    assert_eq!(watched.unlock().await, Ok(Released::Fully));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unlock_leaves_the_holds_of_a_group_that_shares_a_lock() {
+    leaves_the_holds_of_another_group::<All>().await;
+    leaves_the_holds_of_another_group::<Majority>().await;
+}
+
+/// The locks of a group may be released one by one.
+#[tokio::test(start_paused = true)]
+async fn an_unlock_after_that_of_one_lock_releases_the_rest() {
+    let (server, _) = server();
+    let client = client(&server).await;
+    let group = client.multi_lock(["a", "b"]);
+    for _ in 0..2 {
+        group.lock().await.unwrap().leak();
+    }
+    let alone = client.reentrant_lock("a").unlock().await;
+    assert_eq!(alone, Ok(Released::StillHeld { holds: 1 }));
+    assert_eq!(group.unlock().await, Ok(Released::StillHeld { holds: 1 }));
+    assert!(server.holders("a").is_empty());
+    assert_eq!(
+        client.reentrant_lock("b").unlock().await,
+        Ok(Released::Fully)
+    );
 }
 
 fn runtime() -> Runtime {

@@ -3,13 +3,14 @@
 use std::{sync::atomic::Ordering::Relaxed, time::Duration};
 
 use redisson_lock::{
-    All, Config, Error, GroupLock, LockClient, Majority, MultiGuard, Quorum, Released,
+    All, Config, Error, GroupLock, LockClient, Majority, MultiGuard, Owner, Quorum, Released,
     test_util::InMemoryRedis,
 };
 use tokio::time::{Instant, sleep, timeout};
 use tracing::Level;
 
 use crate::support::{
+    hold_counts,
     log_lines::LogLines,
     network::{self, Network},
 };
@@ -254,6 +255,59 @@ async fn a_late_release_goes_on_by_its_error_also_in_an_outage() {
         let goes_on = "the release goes on in the background";
         assert!(late.contains(goes_on), "{late}");
     }
+}
+
+/// The outer hold is on the servers 0 and 1, the inner one on 0 and 2. Of each server, an unlock used to release the latest hold. The outer
+/// hold then had one server left, and another owner could acquire the other two.
+#[tokio::test(start_paused = true)]
+async fn an_unlock_releases_the_latest_majority_and_leaves_the_outer_one() {
+    let fleet = Fleet::of(3).await;
+    let lock = fleet.group::<Majority>();
+    for stopped in [2, 1] {
+        fleet.servers[stopped].stop();
+        sleep(GRACE).await;
+        lock.lock().await.unwrap().leak();
+        fleet.servers[stopped].start();
+        sleep(LEASE).await;
+    }
+    let counts = || fleet.servers.iter().map(hold_counts).collect::<Vec<_>>();
+    assert_eq!(counts(), [vec![2], vec![1], vec![1]]);
+    let released = lock.unlock().await;
+    assert_eq!(released, Ok(Released::StillHeld { holds: 1 }));
+    let rival = fleet.group::<Majority>().owned_by(&Owner::new());
+    assert!(rival.try_lock().await.unwrap().is_none());
+    assert_eq!(counts(), [vec![1], vec![1], vec![]]);
+    assert_eq!(lock.unlock().await, Ok(Released::Fully));
+    assert!(rival.try_lock().await.unwrap().is_some());
+    let released = lock.unlock().await;
+    assert!(
+        matches!(released, Err(Error::NotHeld { .. })),
+        "{released:?}"
+    );
+}
+
+/// A lock has a plain hold and a hold of the group. A plain hold that no unlock takes would stay, and the watchdog would renew it.
+#[tokio::test(start_paused = true)]
+async fn an_unlock_of_one_lock_leaves_the_hold_of_a_majority() {
+    let fleet = Fleet::of(3).await;
+    let (group, alone) = (
+        fleet.group::<Majority>(),
+        fleet.clients[0].reentrant_lock("a"),
+    );
+    alone.lock().await.unwrap().leak();
+    group.lock().await.unwrap().leak();
+    let left = Ok(Released::StillHeld { holds: 1 });
+    assert_eq!(alone.unlock().await, left);
+    assert_eq!(group.unlock().await, Ok(Released::Fully));
+    assert!(
+        fleet
+            .servers
+            .iter()
+            .all(|server| hold_counts(server).is_empty())
+    );
+    // The locks of a group may also be released one by one.
+    group.lock().await.unwrap().leak();
+    assert_eq!(alone.unlock().await, Ok(Released::Fully));
 }
 
 /// The owner has a plain hold of each lock, and a hold of the group beside it, or had.
