@@ -184,10 +184,8 @@ impl Attempt {
                 // A reconnection has verified the tenures of that moment, and this one was not
                 // among them.
                 let engine = &self.engine;
-                if let Some(Ended::Done(AttemptOutcome::Granted(hold))) = &ended
-                    && engine.wakeups.reconnections() != reconnections
-                {
-                    engine.verify(vec![hold.tenure().clone()]);
+                if let Some(Ended::Done(AttemptOutcome::Granted(hold))) = &ended {
+                    engine.verify_since(reconnections, hold.tenure());
                 }
                 Ok(ended)
             }

@@ -71,6 +71,7 @@ impl Engine {
         until: Instant,
     ) -> Result<(), Error> {
         let _op_lock = tenure.entry().take_op_lock().await;
+        let reconnections = self.wakeups.reconnections();
         let sent = Instant::now();
         if let Some(reason) = tenure.lost_reason(sent) {
             return Err(tenure.lost_error(reason));
@@ -90,6 +91,7 @@ impl Engine {
             return Err(tenure.lost_error(reason));
         }
         self.watch(&tenure);
+        self.verify_since(reconnections, &tenure);
         Ok(())
     }
 

@@ -302,6 +302,7 @@ impl Engine {
             return Err(tenure.lost_error(reason));
         }
         let until = tenure.valid_until();
+        let reconnections = self.wakeups.reconnections();
         let left = tenure.begin_release(Some(id), sent);
         let mut release = Release::new(&tenure.spec, tenure.entry(), left.clone());
         if release.holds > 0 {
@@ -325,6 +326,8 @@ impl Engine {
                 if left.0 == 0 {
                     // The hold may have been lost since the answer, and recorded as unreleased.
                     self.record_released(&tenure.spec, tenure.entry(), tenure.spec.mode);
+                } else {
+                    self.verify_since(reconnections, tenure);
                 }
                 Ok(released(tenure.count_of(owner)))
             }
@@ -608,7 +611,7 @@ impl Engine {
             // ignores the remaining count, and would end the live hold.
             return;
         }
-        let sent = Instant::now();
+        let (sent, reconnections) = (Instant::now(), self.wakeups.reconnections());
         // The hold that is given back may have a longer lease than the live ones.
         let left = live.as_ref().map(|tenure| tenure.begin_release(None, sent));
         let left = left.unwrap_or_default();
@@ -620,7 +623,8 @@ impl Engine {
         let given_back = self.send_release(release, || Instant::now() >= until);
         match (given_back.await, live) {
             (Ok(Presence::Present), Some(tenure)) => {
-                self.record_release(&tenure, None, sent, &left)
+                self.record_release(&tenure, None, sent, &left);
+                self.verify_since(reconnections, &tenure);
             }
             (Ok(Presence::Absent), Some(tenure)) => {
                 self.lose(&tenure, LostReason::Gone);

@@ -34,6 +34,11 @@ pub(super) const TRANSIENT_PAUSE: Duration = Duration::from_millis(50);
 /// published its message, which wakes waiters in vain.
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
+/// The pause that follows `pause`, where pauses grow.
+pub(super) fn longer_pause(pause: Duration) -> Duration {
+    (pause * 3 / 2).min(LONGEST_PAUSE)
+}
+
 /// What to set where a provider refuses scripts by their text, such as Tair and ApsaraDB.
 const SCRIPT_CHECK: &str =
     " (the provider checks the text of scripts: set its parameter script_check_enable to 0)";
@@ -77,7 +82,7 @@ impl Retry {
             return TRANSIENT_PAUSE;
         }
         let pause = self.growing.unwrap_or(TRANSIENT_PAUSE);
-        self.growing = Some((pause * 3 / 2).min(LONGEST_PAUSE));
+        self.growing = Some(longer_pause(pause));
         pause
     }
 

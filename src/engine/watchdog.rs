@@ -6,7 +6,7 @@
 //! of the same timer: past it the tenure is lost, whatever the server says (invariant 2). A
 //! reconnection verifies all tenures, so that a loss shows at once and not after a lease.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use tokio::{
     sync::{MutexGuard, Notify},
@@ -14,7 +14,11 @@ use tokio::{
 };
 
 use super::{
-    CallError, Engine, alarm::Alarm, hold_set::Duty, long_holds::HoldLooks, retry::TRANSIENT_PAUSE,
+    CallError, Engine,
+    alarm::Alarm,
+    hold_set::Duty,
+    long_holds::HoldLooks,
+    retry::{TRANSIENT_PAUSE, longer_pause},
     tenure::Tenure,
 };
 use crate::{
@@ -25,6 +29,9 @@ use crate::{
     redis::{Answered, HashSlot},
     wire::{Lease, Presence, Refusal, Request, presence},
 };
+
+/// The longest pause before a verification is repeated. The holders learn of a loss that much after a server has loaded its data.
+const LONGEST_LOOK_UP_PAUSE: Duration = Duration::from_millis(500);
 
 /// The watchdog's timer, and its notice of reconnections.
 #[derive(Default)]
@@ -58,8 +65,27 @@ struct Renewal {
     tenure: Arc<Tenure>,
     /// The watchdog's lease, if a hold has it.
     lease: Option<Lease>,
-    /// A cause other than the clock has the server asked, such as a reconnection.
-    verifies: bool,
+    /// The pause before its repetition, if it verifies the tenure: a cause other than the clock has the server asked, such as a reconnection.
+    verifies: Option<Duration>,
+}
+
+/// Tenures that are still to be verified.
+#[derive(Default)]
+struct Unverified {
+    tenures: Vec<Arc<Tenure>>,
+    pause: Duration,
+}
+
+impl Unverified {
+    /// Adds the tenure of a verification, unless another one follows already.
+    fn add(&mut self, renewal: &Renewal) {
+        if let Some(pause) = renewal.verifies
+            && renewal.tenure.begin_look_up()
+        {
+            self.tenures.push(renewal.tenure.clone());
+            self.pause = self.pause.max(pause);
+        }
+    }
 }
 
 /// A renewal that is sent, with the operation lock if that is free.
@@ -138,7 +164,7 @@ impl Engine {
                     renewals.push(Renewal {
                         tenure,
                         lease: Some(lease),
-                        verifies: false,
+                        verifies: None,
                     });
                 }
                 Duty::Wait => self.watch(&tenure),
@@ -165,6 +191,19 @@ impl Engine {
     /// Asks the server whether these tenures are still there. They are not handed off before the
     /// answer.
     pub(super) fn verify(self: &Arc<Self>, tenures: Vec<Arc<Tenure>>) {
+        self.verify_before(TRANSIENT_PAUSE, tenures);
+    }
+
+    /// Verifies a tenure whose holds have just changed, if there was a reconnection after the first `reconnections`: its verification
+    /// did not know the change.
+    pub(super) fn verify_since(self: &Arc<Self>, reconnections: u64, tenure: &Arc<Tenure>) {
+        if self.wakeups.reconnections() != reconnections {
+            self.verify(vec![tenure.clone()]);
+        }
+    }
+
+    /// As [`verify`](Self::verify), with the `pause` before a repetition.
+    fn verify_before(self: &Arc<Self>, pause: Duration, tenures: Vec<Arc<Tenure>>) {
         let now = Instant::now();
         let renewals = tenures.into_iter().map(|tenure| {
             let tenure = tenure.end_hand_off();
@@ -177,7 +216,7 @@ impl Engine {
             Renewal {
                 tenure,
                 lease,
-                verifies: true,
+                verifies: Some(pause),
             }
         });
         self.send_all(renewals.collect());
@@ -216,27 +255,22 @@ impl Engine {
 
     async fn renew(self: Arc<Self>, batch: Vec<(Renewal, Request)>, durability: Durability) {
         let (renewals, requests): (Vec<_>, Vec<_>) = batch.into_iter().unzip();
-        let mut unverified = Vec::new();
-        let turns = renewals
-            .iter()
-            .zip(requests)
-            .filter_map(|(renewal, request)| {
-                if !renewal.is_due() {
-                    return None;
-                }
-                // Without the operation lock, another operation is under way, perhaps the last
-                // release: the renewal can wait a little.
-                let op_lock = renewal.tenure.entry().op_lock.try_lock().ok();
-                if renewal.tenure.may_renew(op_lock.is_some()) {
-                    return Some(((renewal, op_lock), request));
-                }
-                // The answer to that operation may be older than the cause of the verification.
-                if renewal.verifies {
-                    unverified.extend(renewal.begin_look_up());
-                }
-                None
-            });
+        let (mut put_off, mut refused) = (Unverified::default(), Unverified::default());
+        let due = renewals.iter().zip(requests);
+        let turns = due.filter_map(|(renewal, request)| {
+            if !renewal.is_due() {
+                return None;
+            }
+            let turn = renewal.take_turn(request);
+            // The answer to that operation may be older than the cause of the verification.
+            if turn.is_none() {
+                put_off.add(renewal);
+            }
+            turn
+        });
         let (turns, requests): (Vec<Turn<'_>>, Vec<_>) = turns.unzip();
+        // Not after the batch, which may wait for replicas.
+        self.verify_later(put_off);
         // A renewal that waited for a connection could reach the owner's next hold. The
         // reconnection verifies all tenures.
         if let Some((first, _)) = turns.first()
@@ -245,41 +279,52 @@ impl Engine {
             let sent = Instant::now();
             let answers = self.batcher.run_batch(requests, durability).await;
             for ((renewal, _op_lock), answer) in turns.iter().zip(answers) {
-                unverified.extend(self.handle_answer(renewal, sent, answer));
+                if self.handle_answer(renewal, sent, answer) {
+                    refused.add(renewal);
+                }
             }
         }
-        drop(turns);
-        if !unverified.is_empty() {
-            sleep(TRANSIENT_PAUSE).await;
-            unverified.iter().for_each(|tenure| tenure.end_look_up());
-            self.verify(unverified);
-        }
+        self.verify_later(refused);
     }
 
-    /// Returns a tenure that is still to be verified.
+    /// Verifies tenures again, after a pause.
+    fn verify_later(self: &Arc<Self>, unverified: Unverified) {
+        let Unverified { tenures, pause } = unverified;
+        if tenures.is_empty() {
+            return;
+        }
+        let engine = self.clone();
+        self.batcher.spawn(async move {
+            let pausing = engine.ended.run_until_cancelled(sleep(pause));
+            if pausing.await.is_some() {
+                tenures.iter().for_each(|tenure| tenure.end_look_up());
+                engine.verify_before(longer_pause(pause).min(LONGEST_LOOK_UP_PAUSE), tenures);
+            }
+        });
+    }
+
+    /// Returns whether the server has refused the renewal, and a repetition may succeed.
     fn handle_answer(
         self: &Arc<Self>,
         renewal: &Renewal,
         sent: Instant,
         answer: Result<Answered, CallError>,
-    ) -> Option<Arc<Tenure>> {
+    ) -> bool {
         match answer {
             Ok(answered) => {
                 let short = self.shortfall(answered.acknowledged.as_ref()).is_some();
                 self.handle_renewal_answer(renewal, sent, presence(answered.reply), short);
             }
             Err(CallError::Refused(refusal)) => {
-                // No renewal would follow that asks again. A server that starts may have lost these holds.
-                let asks_again = renewal.lease.is_none() && refusal.is_of_failover();
-                let unverified = asks_again.then(|| renewal.begin_look_up()).flatten();
+                let may_pass = matches!(refusal, Refusal::Transient { .. });
                 self.handle_renewal_answer(renewal, sent, Err(refusal), false);
-                return unverified;
+                return may_pass;
             }
             Err(CallError::Unanswered { .. }) => {
                 self.gauges.record_renewal(RenewalEnd::Unanswered);
                 let tenure = &renewal.tenure;
                 // The server may have executed it, and keep the lock after a loss.
-                if renewal.lease.is_some() {
+                if renewal.is_write() {
                     tenure.set_server_may_keep_it();
                     if tenure.lost_reason(Instant::now()) == Some(LostReason::Expired) {
                         self.give_back_later(tenure.clone());
@@ -288,7 +333,7 @@ impl Engine {
             }
             Err(CallError::Closed) => {}
         }
-        None
+        false
     }
 
     fn handle_renewal_answer(
@@ -348,14 +393,32 @@ impl Renewal {
         }
     }
 
-    /// Returns the tenure, unless a look-up follows already. The caller has it verified again.
-    fn begin_look_up(&self) -> Option<Arc<Tenure>> {
-        self.tenure.begin_look_up().then(|| self.tenure.clone())
+    /// Whether its request has the server set a lease.
+    fn is_write(&self) -> bool {
+        self.lease.is_some() || self.tenure.rest(Instant::now()).is_some()
+    }
+
+    /// Takes its turn, unless the tenure puts it off: without the operation lock, another operation is under way, perhaps the last release.
+    fn take_turn(&self, request: Request) -> Option<(Turn<'_>, Request)> {
+        let tenure = &self.tenure;
+        let op_lock = tenure.entry().op_lock.try_lock().ok();
+        if !tenure.may_renew(op_lock.is_some()) {
+            return None;
+        }
+        if self.verifies.is_none() {
+            return Some(((self, op_lock), request));
+        }
+        if op_lock.is_none() && self.is_write() {
+            // Over another connection, this rest may arrive after a release that leaves a shorter lease.
+            tenure.set_server_may_keep_it();
+        }
+        // Built anew: an operation may have changed the rest since.
+        Some(((self, op_lock), self.request()))
     }
 
     /// A verification sends the rest of the lease: a failover may have lost the request that set it, and not the hold.
     fn request(&self) -> Request {
-        let rest = self.verifies.then(|| self.tenure.rest(Instant::now()));
+        let rest = self.verifies.map(|_| self.tenure.rest(Instant::now()));
         let leases = [self.lease.as_ref(), rest.as_ref().and_then(Option::as_ref)];
         let lease = leases.into_iter().flatten();
         let lease = lease.max_by_key(|lease| lease.duration);
@@ -363,3 +426,7 @@ impl Renewal {
         spec.protocol.renew(spec, &self.tenure.entry().field, lease)
     }
 }
+
+#[cfg(test)]
+#[path = "watchdog_tests.rs"]
+mod tests;

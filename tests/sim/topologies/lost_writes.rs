@@ -1,14 +1,20 @@
 //! Failovers to a replica that lacks the last writes of a holder. One arranged case per test, under a paused clock.
 
-use std::{sync::atomic::Ordering::Relaxed, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering::Relaxed},
+    },
+    time::Duration,
+};
 
 use redisson_lock::{
     Config, Durability, DynGuard, DynLock, Error, LockClient, Owner,
-    test_util::simulation::Replicated,
+    test_util::simulation::{Faults, Replicated},
 };
 use tokio::time::{Instant, sleep};
 
-use crate::support::{LEASE, SHORT, network::Network, started, until};
+use crate::support::{LEASE, SHORT, SOON, network::Network, started, until};
 
 /// Longer than a client takes to reach the new master, and to verify its holds there.
 const RECOVERED: Duration = Duration::from_secs(5);
@@ -79,6 +85,121 @@ async fn extension_that_a_failover_has_lost_is_made_good() {
             assert_kept(&world, &guard, &format!("{lock:?}, {lease:?}"));
         }
     }
+}
+
+/// Refuses the next scripts.
+struct Refusing {
+    left: Arc<AtomicU32>,
+    words: &'static str,
+}
+
+impl Faults for Refusing {
+    fn refusal(&mut self, command: &'static str) -> Option<String> {
+        let before = |left: u32| left.checked_sub(1);
+        let is_refused =
+            command.starts_with("EVAL") && self.left.fetch_update(Relaxed, Relaxed, before).is_ok();
+        is_refused.then(|| self.words.into())
+    }
+}
+
+/// The plain renewals that follow know nothing of the extension.
+#[tokio::test(start_paused = true)]
+async fn verification_that_the_new_master_refuses_is_repeated() {
+    for words in [
+        "LOADING Redis is loading the dataset in memory",
+        "NOREPLICAS Not enough good replicas to write.",
+        "READONLY You can't write against a read only replica.",
+        "CLUSTERDOWN The cluster is down",
+        "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk.",
+        "ERR max requests limit exceeded",
+    ] {
+        for lease in [None, Some(LEASE)] {
+            let (world, lock) = world(0).await;
+            let lock = match lease {
+                Some(lease) => lock.with_lease(lease),
+                None => lock,
+            };
+            let guard = lock.lock().await.unwrap();
+            lose_writes(&world).await;
+            guard.extend(20 * LEASE).await.unwrap();
+            let left = Arc::new(AtomicU32::new(3));
+            world.set_faults(Refusing {
+                left: left.clone(),
+                words,
+            });
+            fail_over(&world).await;
+            assert_eq!(left.load(Relaxed), 0, "{words}, {lease:?}");
+            assert_kept(&world, &guard, &format!("{words}, {lease:?}"));
+        }
+    }
+}
+
+/// The old master has answered, and the caller reads the answer after the verification at the new one.
+#[tokio::test(start_paused = true)]
+async fn extension_that_its_caller_reads_late_is_made_good() {
+    for kind in 0..6 {
+        for lease in [None, Some(LEASE)] {
+            let (world, lock) = world(kind).await;
+            let lock = match lease {
+                Some(lease) => lock.with_lease(lease),
+                None => lock,
+            };
+            let guard = lock.lock().await.unwrap();
+            lose_writes(&world).await;
+            let mut extending = Box::pin(guard.extend(20 * LEASE));
+            started(&mut extending).await;
+            sleep(SHORT).await;
+            fail_over(&world).await;
+            extending.await.unwrap();
+            sleep(SHORT).await;
+            assert_kept(&world, &guard, &format!("{lock:?}, {lease:?}"));
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn inner_release_that_its_caller_reads_late_is_made_good() {
+    for kind in 0..5 {
+        let (world, lock) = world(kind).await;
+        let lock = lock.with_lease(LEASE);
+        let outer = lock.lock().await.unwrap();
+        let inner = lock.lock().await.unwrap();
+        sleep(LEASE / 2).await;
+        lose_writes(&world).await;
+        let mut releasing = Box::pin(inner.unlock());
+        started(&mut releasing).await;
+        sleep(SHORT).await;
+        fail_over(&world).await;
+        releasing.await.unwrap();
+        sleep(SHORT).await;
+        assert_kept(&world, &outer, &format!("{lock:?}"));
+    }
+}
+
+/// An operation puts off the verification of one hold, while that of the other one waits for replicas. One connection has all requests
+/// that wait, so the server executes the former after that wait, and not a pause later.
+#[tokio::test(start_paused = true)]
+async fn verification_that_is_put_off_follows_its_batch_at_once() {
+    let world = Replicated::new(1);
+    let config = Config::default().with_durability(Durability::Majority);
+    let wait = config.replica_wait;
+    let client = world.client_with(config).await.unwrap();
+    let [first, second] = ["a", "b"].map(|name| client.reentrant_lock(name).with_lease(LEASE));
+    let (first, _second) = (first.lock().await.unwrap(), second.lock().await.unwrap());
+    world.set_lag(ENDLESS);
+    let mut extending = Box::pin(first.extend(LEASE));
+    started(&mut extending).await;
+    sleep(2 * wait).await;
+    let other = client.reentrant_lock("c");
+    assert!(!other.is_locked().await.unwrap());
+    let network = Network::default();
+    world.set_faults(network.clone());
+    // The connection that waits for replicas stays.
+    network.0.loses_script.store(true, Relaxed);
+    let began = Instant::now();
+    assert!(!other.is_locked().await.unwrap());
+    until(|| network.scripts() > 2).await;
+    assert!(began.elapsed() < wait + SOON / 2, "{:?}", began.elapsed());
 }
 
 /// The release of the inner hold gives the outer one a new lease.
