@@ -113,14 +113,17 @@ impl Worker<'_> {
     /// Tries to acquire the lock within `wait`. Returns whether it did, and the elapsed time.
     pub async fn try_lock_for(&self, wait: Duration) -> (bool, Duration) {
         let wait = wait.as_millis().to_string();
+        let mut attempts = 0;
         let values = loop {
+            attempts += 1;
             match self.ask("trylock", &[&wait]).await {
                 Ok(values) => break values,
                 // Redisson subscribes within the wait, and a busy machine may be too slow for that. It has not acquired the lock.
                 Err(refused)
-                    if refused
-                        .message
-                        .contains("Unable to acquire subscription lock") => {}
+                    if attempts < 5
+                        && refused
+                            .message
+                            .contains("Unable to acquire subscription lock") => {}
                 Err(refused) => panic!("{self}: {refused}"),
             }
         };
