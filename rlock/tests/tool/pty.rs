@@ -16,6 +16,9 @@ use testbed::{Server, eventually};
 
 use crate::GENEROUS;
 
+/// The prompt with which a shell begins.
+const FIRST_PROMPT: &str = "begins:";
+
 /// A pseudo-terminal, and the program that leads the session on it.
 pub struct Pty {
     master: File,
@@ -29,6 +32,8 @@ impl Pty {
     pub async fn shell(server: &Server) -> Self {
         let shell = ["bash", "--norc", "--noprofile", "--noediting", "-i"];
         let mut pty = Self::start(server, &shell);
+        // The shell forgets what is typed before its first prompt.
+        pty.shows(FIRST_PROMPT).await;
         // The words of the command itself are not its output.
         pty.line("PS1='a'sks:; stty -echo; set -b; echo rea''dy");
         pty.shows("ready\r\n").await;
@@ -60,6 +65,7 @@ impl Pty {
             .env("REDIS_URL", server.url())
             .env("T", env!("CARGO_BIN_EXE_rlock"))
             .env("TERM", "xterm")
+            .env("PS1", FIRST_PROMPT)
             .env_remove("NO_COLOR")
             .stdin(Stdio::from(slave.try_clone().unwrap()))
             .stdout(Stdio::from(slave.try_clone().unwrap()))
