@@ -95,6 +95,14 @@ impl World {
                 valid_guards += u32::from(guarded > 0);
             }
         }
+        let is_mixed = |(index, client): (usize, &Client)| {
+            let holder = client.machine.tenure().map(|tenure| tenure.holder);
+            let mut owners = client.tasks.iter().zip(system.owners[index]);
+            owners.any(|(task, owner)| client.has_hold(task) && holder != Some(Owner(owner)))
+        };
+        if self.clients.iter().enumerate().any(is_mixed) {
+            return Some("a task has a hold of another owner's tenure");
+        }
         if valid_guards > 1 {
             return Some("two owners have valid holds");
         }
@@ -195,6 +203,17 @@ impl Client {
         let guards = self.tasks.iter().flat_map(|task| &task.guards);
         let holds = guards.filter_map(|key| self.machine.holds().get(*key));
         holds.filter(|hold| hold.state == HoldState::Lost)
+    }
+
+    /// Whether a task has a guard of a live hold.
+    fn has_hold(&self, task: &Task) -> bool {
+        let holds = task
+            .guards
+            .iter()
+            .filter_map(|key| self.machine.holds().get(*key));
+        holds
+            .into_iter()
+            .any(|hold| hold.state == HoldState::Guarded)
     }
 
     pub(crate) fn has_lost_guards(&self) -> bool {
