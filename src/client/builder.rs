@@ -651,9 +651,12 @@ impl LockClientBuilder {
     /// The servers and the settings.
     pub(crate) fn into_target(self) -> Result<(Target, Config), Error> {
         let Some((_, target)) = self.source else {
-            return Err(Error::config(
-                "no server is set: call `url`, `sentinel`, `replicated`, `cluster` or `fred`",
-            ));
+            return Err(Error::config(match cfg!(feature = "fred") {
+                true => {
+                    "no server is set: call `url`, `sentinel`, `replicated`, `cluster` or `fred`"
+                }
+                false => "no server is set: call `url`, `sentinel`, `replicated` or `cluster`",
+            }));
         };
         let mut target = target?;
         if let Some(provider) = self.credentials_provider {

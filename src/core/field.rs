@@ -34,6 +34,16 @@ pub enum What {
     Renew,
 }
 
+impl What {
+    pub fn kind(self) -> Kind {
+        match self {
+            What::Acquire { .. } => Kind::Acquire,
+            What::Release { .. } => Kind::Release,
+            What::Renew => Kind::Renew,
+        }
+    }
+}
+
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Op {
     /// It waits for its batch, and gives way to a more urgent one.
@@ -60,11 +70,7 @@ pub struct Sent {
 
 impl Sent {
     pub fn kind(&self) -> Kind {
-        match self.what {
-            What::Acquire { .. } => Kind::Acquire,
-            What::Release { .. } => Kind::Release,
-            What::Renew => Kind::Renew,
-        }
+        self.what.kind()
     }
 
     /// Whether the server may keep a hold for longer because of it. An inner release sets the expiry anew.

@@ -53,7 +53,6 @@ use facts::{Ask, Effects, Facts, Request};
 use field::{Field, Op, Sent, What};
 use keys::{HoldKey, Kind, OpKey, Owner, WaiterKey};
 use listener::Listener;
-use rules::kind_of;
 use tenure::{HoldState, Holds, Tenure};
 use time::Time;
 use waiters::{Outcome, State, Waiters};
@@ -196,7 +195,7 @@ impl<W> Machine<W> {
         self.fields[index].op = None;
         let what = self
             .next(index, facts)
-            .filter(|what| kind_of(what) == key.kind);
+            .filter(|what| what.kind() == key.kind);
         let request = what.map(|what| self.send(index, what, facts));
         self.settle(facts, out);
         request

@@ -87,7 +87,7 @@ impl<W> Machine<W> {
         let Some(next) = self.next(index, facts) else {
             return;
         };
-        let kind = kind_of(&next);
+        let kind = next.kind();
         if waiting == Some(kind) {
             return;
         }
@@ -251,13 +251,5 @@ impl<W> Machine<W> {
                 .is_some_and(|sent| sent.kind() == Kind::Acquire);
             field.most() <= rest.max(live) && !(live > rest && asks)
         })
-    }
-}
-
-pub(super) fn kind_of(what: &What) -> Kind {
-    match what {
-        What::Acquire { .. } => Kind::Acquire,
-        What::Release { .. } => Kind::Release,
-        What::Renew => Kind::Renew,
     }
 }
