@@ -92,7 +92,7 @@ impl<W> Machine<W> {
             }
             Answer::Unanswered => {
                 field.raise(sent.lease, now, limits);
-                field.asked_in_doubt = field.asked_in_doubt.max(Some(sent.lease));
+                field.is_asked_in_doubt = true;
                 self.requeue(waiter);
             }
         }
@@ -159,12 +159,9 @@ impl<W> Machine<W> {
             Answer::Done => {
                 field.raise(sent.lease, facts.now, facts.limits);
                 if let Some(tenure) = self.tenure.as_mut().filter(|tenure| tenure.field == owner) {
-                    if tenure.window == Window::Verifying {
-                        // A server before a failover confirms nothing about the one after it.
-                        match sent.epoch == facts.epoch {
-                            true => tenure.window = Window::Closed,
-                            false => tenure.ask_at = facts.now,
-                        }
+                    // A server before a failover confirms nothing about the one after it.
+                    if tenure.window == Window::Verifying && sent.epoch == facts.epoch {
+                        tenure.window = Window::Closed;
                     }
                     tenure.prolong(sent.at, sent.lease, facts.limits);
                     self.outrun(owner);
@@ -196,10 +193,6 @@ impl<W> Machine<W> {
         let (now, limits) = (facts.now, facts.limits);
         let owner = self.fields[index].owner;
         let is_stale = sent.epoch != facts.epoch;
-        if limits.validity(sent.at, sent.lease).has_come(now) {
-            self.requeue(waiter);
-            return;
-        }
         let may_pass = holds == 1
             && self.tenure.is_none()
             && limits.hands_off

@@ -96,8 +96,8 @@ pub struct Field {
     until: Time,
     /// A release may have been executed.
     pub release_doubt: Option<Doubt>,
-    /// An acquire with this lease may have been executed. Another one settles it, unless its lease is shorter: the server keeps the longer one.
-    pub asked_in_doubt: Option<Duration>,
+    /// An acquire may have been executed. Another one settles it, unless its lease is shorter: the server keeps the longer one.
+    pub is_asked_in_doubt: bool,
     /// The end of the validity of the tenure that ended here.
     pub valid_until: Time,
     /// No release frees the lock before: the hold was lost by this client's clock, which may be fast.
@@ -114,7 +114,7 @@ impl Field {
             most: 0,
             until: Time::default(),
             release_doubt: None,
-            asked_in_doubt: None,
+            is_asked_in_doubt: false,
             valid_until: Time::default(),
             free_after: Time::default(),
             is_given_up: false,
@@ -202,7 +202,7 @@ impl Field {
     /// The server has answered: nothing is in doubt.
     fn settle(&mut self) {
         self.release_doubt = None;
-        self.asked_in_doubt = None;
+        self.is_asked_in_doubt = false;
         self.is_given_up = false;
     }
 

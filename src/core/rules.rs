@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{
     Machine,
-    facts::{Effects, Facts, Request},
+    facts::{Effects, Facts, Request, Terms},
     field::{Field, Op, Sent, What},
     keys::{Kind, OpKey, Owner, WaiterKey},
     tenure::{Tenure, Window},
@@ -149,15 +149,15 @@ impl<W> Machine<W> {
     pub(super) fn is_release_due(&self, field: &Field, facts: &Facts<'_>) -> bool {
         let want = self.want(field);
         let may_free = want > 0 || field.free_after.has_come(facts.now);
-        let is_wanted = field.asked_in_doubt.is_some_and(|lease| {
-            let asks = |key| {
-                self.waiters
-                    .get(key)
-                    .is_some_and(|waiter| waiter.terms.lease(facts.limits) >= lease)
-            };
-            self.askers()
-                .any(|(key, under)| under == field.owner && asks(key))
-        });
+        let keeps = |terms: Terms| {
+            let lease = terms.lease(facts.limits);
+            facts.limits.certain_end(facts.now, lease) >= field.until()
+        };
+        let is_wanted = field.is_asked_in_doubt
+            && self.askers().any(|(key, under)| {
+                let waiter = self.waiters.get(key);
+                under == field.owner && waiter.is_some_and(|waiter| keeps(waiter.terms))
+            });
         field.most() > want && may_free && !field.is_given_up && !is_wanted
     }
 

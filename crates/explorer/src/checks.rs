@@ -2,6 +2,7 @@
 
 use crate::{
     core::facts::Answer,
+    core::field::Field,
     core::keys::{Kind, Owner},
     core::tenure::{Hold, HoldState, Tenure},
     core::waiters::{Outcome, State},
@@ -15,11 +16,18 @@ impl World {
     /// Records what puts a tenure in doubt, and what confirms it.
     pub(crate) fn note_doubts(&mut self, event: Event) {
         match event {
-            Event::Stream(client) | Event::Noticed(client) => {
+            Event::Stream(client) => {
                 let client = &mut self.clients[client as usize];
                 let is_message = client.stream.front() == Some(&FromServer::Message)
                     && !client.machine.expects_echo(NOW);
-                client.is_doubted |= is_message || matches!(event, Event::Noticed(_));
+                client.is_doubted |= is_message;
+                client.is_ask_doubted |= is_message;
+            }
+            Event::Noticed(client) => {
+                let client = &mut self.clients[client as usize];
+                let mut sent = client.machine.fields().iter().filter_map(Field::sent);
+                client.is_ask_doubted |= sent.any(|sent| sent.epoch != client.epoch);
+                client.is_doubted = true;
             }
             Event::Answer(client, answer) => {
                 let client = &mut self.clients[client as usize];
@@ -49,8 +57,9 @@ impl World {
                     .wrong
                     .or(Some("a tenure is handed off after its window"));
             }
+            client.is_aged &= lasts;
             if !lasts {
-                (client.is_doubted, client.is_aged) = (false, false);
+                client.is_doubted = client.is_ask_doubted;
             }
         }
     }
@@ -134,6 +143,12 @@ impl World {
         for (index, client) in (0..).zip(&self.clients) {
             let machine = &client.machine;
             let waits = machine.waiters().has_parked();
+            let waits_in_vain = |(number, task): (u8, &Task)| {
+                matches!(task.phase, Phase::Waiting(_)) && self.tries(index, number, system)
+            };
+            if (0..).zip(&client.tasks).any(waits_in_vain) {
+                return Some("a caller that only tries waits");
+            }
             if client.forgets_a_task() {
                 return Some("a task is not woken although its operation is over");
             }
@@ -166,8 +181,8 @@ impl World {
                 }
                 let is_watched = live > 0 && !machine.holds().has_fixed();
                 let watched = in_ticks(system.limits.watched_lease);
-                // A fault may leave a longer lease of an earlier hold.
-                if is_watched && self.budget == system.budget && self.data.left > watched {
+                // A failover may bring back a longer lease of an earlier hold.
+                if is_watched && system.budget.failovers == 0 && self.data.left > watched {
                     return Some(
                         "holds that are renewed keep the lock for longer than their lease",
                     );

@@ -19,6 +19,7 @@ pub enum Event {
     Timer(u8),
     LatePickUp(u8),
     Refuse(u8),
+    Allow(u8),
     LoseMessage(u8),
     Break(u8),
     BreakListening(u8),

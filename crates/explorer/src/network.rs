@@ -3,6 +3,7 @@
 use crate::{
     core::facts::{Answer, Request},
     core::keys::Owner,
+    core::tenure::Hold,
     server::Data,
     system::{System, TASKS, TICK},
     world::{Client, FromServer, NOW, OLDEST, World, in_ticks},
@@ -45,7 +46,10 @@ impl World {
             return;
         };
         let before = self.data;
-        let (answer, is_published) = self.data.run((client, owner), request, in_ticks);
+        let (answer, is_published) = match self.refuses[client as usize] {
+            true => (Answer::Refused, false),
+            false => self.data.run((client, owner), request, in_ticks),
+        };
         let is_own = self.data.holder.is_some_and(|(holder, _)| holder == client);
         if matches!(answer, Answer::Busy { .. }) && is_own && owes {
             self.wrong = self.wrong.or(Some(
@@ -168,6 +172,9 @@ impl World {
             let listened = machine.listens();
             self.clients[client as usize].goes_down(system);
             self.clients[client as usize].requests.clear();
+            if system.elsewhere {
+                continue;
+            }
             if listened {
                 self.stops_listening(client);
             } else {
@@ -213,6 +220,15 @@ impl World {
                 .machine
                 .tenure()
                 .is_some_and(|tenure| tenure.field == held.field);
+            let in_time = self.budget == system.budget
+                && self.ticks == system.ticks
+                && !(system.clocks_lag || system.timers_lag);
+            let renews = |hold: &Hold| hold.ends.is_none();
+            if !lasts && in_time && self.clients[index].lost_guards().any(renews) {
+                self.wrong = self
+                    .wrong
+                    .or(Some("a hold is lost by the clock although nothing is late"));
+            }
             if !lasts && self.clients[index].has_lost_early() {
                 self.wrong = self.wrong.or(Some(
                     "a hold with a lease of its own is lost by the clock before its time",

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::{
-    core::facts::{Answer, Ask, Effects, Facts, Limits, Terms},
+    core::facts::{Ask, Effects, Facts, Limits, Request, Terms},
     core::keys::{Kind, OpKey, Owner},
     core::waiters::Outcome,
     core::{Ended, Machine},
@@ -80,13 +80,9 @@ impl World {
             }
             Event::Refuse(client) => {
                 self.budget.refused -= 1;
-                let client = &mut self.clients[client as usize];
-                if let Some((owner, ..)) = client.requests.pop_front()
-                    && client.is_up
-                {
-                    client.answers.push_back((owner, Answer::Refused));
-                }
+                self.refuses[client as usize] = true;
             }
+            Event::Allow(client) => self.refuses[client as usize] = false,
             Event::LoseMessage(client) => {
                 self.budget.lost_messages -= 1;
                 self.clients[client as usize].stream.pop_front();
@@ -164,6 +160,9 @@ impl World {
             machine.build(facts, key, out)
         });
         if let Some(request) = request {
+            if matches!(request, Request::Acquire { .. }) {
+                self.clients[client as usize].is_ask_doubted = false;
+            }
             self.clients[client as usize]
                 .requests
                 .push_back((key.field, request, owes));
@@ -173,6 +172,12 @@ impl World {
                 });
             }
         }
+    }
+
+    /// Whether the caller only tries.
+    pub(crate) fn tries(&self, client: u8, task: u8, system: &System) -> bool {
+        let step = self.clients[client as usize].tasks[task as usize].step;
+        system.tasks[client as usize][task as usize].get(step as usize) == Some(&Step::Try)
     }
 
     pub(crate) fn owner(&self, client: u8, task: u8, system: &System) -> Owner {
@@ -213,6 +218,9 @@ impl World {
             machine.take(facts, key, task, out)
         });
         let Some(outcome) = outcome else { return };
+        if outcome == Outcome::Busy && !self.tries(client, task, system) {
+            self.wrong = self.wrong.or(Some("a caller that waits is refused"));
+        }
         let state = &mut self.clients[client as usize].tasks[task as usize];
         state.phase = Phase::Ready;
         if !is_ending {

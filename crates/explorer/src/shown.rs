@@ -130,7 +130,7 @@ impl fmt::Display for Shown<'_> {
             write!(f, " free after {}", ticks(field.free_after))?;
         }
         for (shown, what) in [
-            (field.asked_in_doubt.is_some(), "asked in doubt"),
+            (field.is_asked_in_doubt, "asked in doubt"),
             (field.release_doubt.is_some(), "release in doubt"),
             (field.is_given_up, "given up"),
         ] {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::core::facts::Limits;
+use crate::{core::facts::Limits, event::Event};
 
 /// The smallest step of time.
 pub const TICK: Duration = Duration::from_secs(1);
@@ -26,6 +26,8 @@ pub struct System {
     pub name: &'static str,
     /// The steps of the tasks of both clients.
     pub tasks: [[Vec<Step>; TASKS]; 2],
+    /// What has happened before: the way to a state that few faults reach late.
+    pub begins: &'static [Event],
     /// The owners of the tasks.
     pub owners: [[u64; TASKS]; 2],
     pub limits: Limits,
@@ -43,6 +45,8 @@ pub struct System {
     pub keeps_answers: bool,
     /// Whether operations wait for their batches.
     pub batches: bool,
+    /// Whether messages come from another server, to which the connections outlast a failover.
+    pub elsewhere: bool,
 }
 
 /// The faults that may still happen, by kind and in all.

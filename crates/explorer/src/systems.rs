@@ -2,6 +2,7 @@
 
 use crate::{
     core::facts::Limits,
+    event::Event,
     system::{Budget, Step, System, TICK},
 };
 
@@ -21,6 +22,7 @@ fn system(name: &'static str, tasks: [[&str; 2]; 2]) -> System {
     System {
         name,
         tasks: tasks.map(|[first, second]| [steps(first), steps(second), Vec::new()]),
+        begins: &[],
         owners: [[0, 1, 2]; 2],
         limits: Limits {
             watched_lease: TICK * 3,
@@ -40,6 +42,7 @@ fn system(name: &'static str, tasks: [[&str; 2]; 2]) -> System {
         unordered: false,
         keeps_answers: false,
         batches: false,
+        elsewhere: false,
     }
 }
 
@@ -78,6 +81,11 @@ const BREAK_AND_DROPS: Budget = Budget { breaks: 1, ..DROPS };
 const FORCED: Budget = Budget {
     forced: 1,
     lost_messages: 1,
+    ..NONE
+};
+const FORCED_ONCE: Budget = Budget {
+    forced: 1,
+    all: 1,
     ..NONE
 };
 const REFUSED: Budget = Budget {
@@ -139,17 +147,57 @@ fn keeping(system: System) -> System {
     }
 }
 
+/// Messages come from another server than that of the lock.
+fn elsewhere(system: System) -> System {
+    System {
+        elsewhere: true,
+        ..system
+    }
+}
+
 const ONE: [[&str; 2]; 2] = [["LU", ""], ["LU", ""]];
 const LOCAL: [[&str; 2]; 2] = [["LU", "LU"], ["LU", ""]];
 const ALONE: [[&str; 2]; 2] = [["LU", "LU"], ["", ""]];
 const NESTED: [[&str; 2]; 2] = [["LLUU", "LU"], ["", ""]];
 const REENTRY: [[&str; 2]; 2] = [["LLUU", ""], ["LU", ""]];
 
+/// The second client has had the lock. The first one, which has waited for it, listens. It has released the lock while its second task
+/// waits, and the answer is lost.
+const RELEASED_IN_DOUBT: &[Event] = &[
+    Event::Step(1, 0),
+    Event::Run(1, 0),
+    Event::Answer(1, 0),
+    Event::Poll(1, 0),
+    Event::Step(0, 0),
+    Event::Run(0, 0),
+    Event::Answer(0, 0),
+    Event::Subscribe(0),
+    Event::Stream(0),
+    Event::Run(0, 0),
+    Event::Answer(0, 0),
+    Event::Step(1, 0),
+    Event::Run(1, 0),
+    Event::Answer(1, 0),
+    Event::Poll(1, 0),
+    Event::Stream(0),
+    Event::Run(0, 0),
+    Event::Answer(0, 0),
+    Event::Poll(0, 0),
+    Event::Tick { quiet: true },
+    Event::Run(0, 0),
+    Event::Answer(0, 0),
+    Event::Step(0, 1),
+    Event::Step(0, 0),
+    Event::Run(0, 0),
+    Event::Break(0),
+];
+
 /// What a test run can afford, in the order that finds errors soonest.
 pub fn small() -> Vec<System> {
     let solo = [["LU", ""], ["", ""]];
     let again = [["LULU", "LU"], ["", ""]];
     let fixed = [["LFUU", ""], ["", ""]];
+    let tries = [["LU", "TU"], ["LU", ""]];
     vec![
         with(system("nested", NESTED), 1, NONE),
         with(system("solo", solo), 3, BREAK),
@@ -215,6 +263,23 @@ pub fn small() -> Vec<System> {
         with(system("reentry-force", REENTRY), 1, FORCED),
         late(with(system("local-clocks", LOCAL), 0, NONE)),
         with(system("local-break", LOCAL), 0, BREAK),
+        // A request is under way for longer than a lease.
+        with(system("nested-slow", [["LLUU", ""], ["", ""]]), 5, NONE),
+        // A waiter hears of no message although the lock is lost.
+        keeping(elsewhere(with(system("elsewhere", ONE), 0, FAILOVER))),
+        // A caller that tries gets in before a waiter of its client, and loses the lock.
+        with(system("tries-force", tries), 0, FORCED_ONCE),
+        // The lock is forced open while an acquire is under way.
+        with(system("local-force-once", LOCAL), 0, FORCED_ONCE),
+        // The message of another client arrives in place of that of a repeated release.
+        System {
+            begins: RELEASED_IN_DOUBT,
+            ..with(
+                system("echo", [["LU", "LU"], ["LULU", ""]]),
+                0,
+                Budget { all: 1, ..BREAK },
+            )
+        },
     ]
 }
 

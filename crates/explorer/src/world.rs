@@ -56,6 +56,8 @@ pub(crate) struct Client {
     pub(crate) lags: bool,
     /// Since the tenure was last confirmed, a message or a reconnection has put it in doubt.
     pub(crate) is_doubted: bool,
+    /// The same, since an acquire was last sent.
+    pub(crate) is_ask_doubted: bool,
     /// A tick has passed since the tenure began.
     pub(crate) is_aged: bool,
 }
@@ -87,6 +89,8 @@ pub struct World {
     pub(crate) earlier: [Data; 2],
     pub(crate) subscribed: [bool; 2],
     pub(crate) known: [[Known; TASKS]; 2],
+    /// The server refuses the requests of the client: its user lacks a right.
+    pub(crate) refuses: [bool; 2],
     /// The client cannot know that the lock is free.
     pub(crate) is_excused: [bool; 2],
     /// The holder of a hold that the client's clock has just ended.
@@ -124,6 +128,7 @@ impl World {
             epoch: 0,
             lags: false,
             is_doubted: false,
+            is_ask_doubted: false,
             is_aged: false,
         };
         let mut world = Self {
@@ -132,6 +137,7 @@ impl World {
             earlier: [Data::default(); 2],
             subscribed: [false; 2],
             known: [[Known::default(); TASKS]; 2],
+            refuses: [false; 2],
             is_excused: [false; 2],
             in_allowance: [false; 2],
             budget: system.budget,
@@ -139,6 +145,12 @@ impl World {
             wrong: None,
         };
         world.skip_steps(system);
+        for event in system.begins {
+            let mut events = Vec::new();
+            world.events(system, &mut events);
+            assert!(events.contains(event), "{event:?} cannot happen: {world}");
+            world.apply(*event, system);
+        }
         world
     }
 
@@ -236,7 +248,9 @@ impl World {
             client.requests.len().min(1)
         };
         out.extend((0..requests as u8).map(|request| Event::Run(index, request)));
-        if requests > 0 && self.budget.refused > 0 {
+        if self.refuses[index as usize] {
+            out.push(Event::Allow(index));
+        } else if requests > 0 && self.budget.refused > 0 {
             out.push(Event::Refuse(index));
         }
         let answers = if system.unordered {
@@ -307,6 +321,7 @@ impl World {
             earlier,
             subscribed,
             known,
+            refuses,
             is_excused,
             in_allowance,
             budget,
@@ -315,7 +330,7 @@ impl World {
         } = self;
         for client in [first, 1 - first] {
             (&clients[client], subscribed[client], known[client]).hash(into);
-            (is_excused[client], in_allowance[client]).hash(into);
+            (refuses[client], is_excused[client], in_allowance[client]).hash(into);
         }
         for data in [data, &earlier[0], &earlier[1]] {
             let holder = data

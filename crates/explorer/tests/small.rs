@@ -65,4 +65,9 @@ systems! {
     reentry_force: "reentry-force",
     local_clocks: "local-clocks",
     local_break: "local-break",
+    nested_slow: "nested-slow",
+    elsewhere: "elsewhere",
+    tries_force: "tries-force",
+    local_force_once: "local-force-once",
+    echo: "echo",
 }
