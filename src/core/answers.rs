@@ -4,7 +4,7 @@ use super::{
     Machine,
     facts::{Answer, Effects, Facts, Terms},
     field::{Doubt, Op, Sent, What},
-    keys::{Kind, Owner, WaiterKey},
+    keys::{Channel, Kind, Owner, WaiterKey},
     tenure::{Tenure, Window, end_of},
     time::Time,
     waiters::{Outcome, State},
@@ -34,6 +34,11 @@ impl<W> Machine<W> {
             What::Release { holds, in_time } => {
                 self.released(index, &sent, holds, in_time, answer, facts, out)
             }
+            What::Abandon => {
+                if answer != Answer::Unanswered {
+                    self.fields[index].leaves_queue();
+                }
+            }
             What::Renew => self.renewed(index, &sent, answer, facts),
         }
         self.settle(facts, out);
@@ -56,14 +61,18 @@ impl<W> Machine<W> {
             Answer::Done => {
                 field.counts(holds);
                 field.raise(sent.lease, now, limits);
+                field.leaves_queue();
                 self.granted(index, sent, waiter, holds, facts, out);
             }
             Answer::Busy { remaining } => {
                 field.is_refused();
                 self.listener.forget_echoes();
-                let is_outdated = sent.is_outdated || sent.is_echoed || sent.epoch != facts.epoch;
+                let is_outdated = sent.is_outdated || sent.epoch != facts.epoch;
                 let Some(key) = waiter else { return };
                 let waits = self.waiters.get(key).is_some_and(|waiter| waiter.waits);
+                if let Some(place) = field.place.as_mut().filter(|_| waits) {
+                    place.is_refused(sent.at, sent.epoch);
+                }
                 if !waits {
                     out.wake
                         .extend(self.waiters.finish(key, State::Over(Outcome::Busy)));
@@ -124,7 +133,7 @@ impl<W> Machine<W> {
                 }
                 self.finish_ends(owner, holds, Outcome::Released, out);
                 if holds == 0 {
-                    self.ask_again();
+                    self.freed(facts);
                 }
             }
             Answer::Absent => {
@@ -136,7 +145,7 @@ impl<W> Machine<W> {
                 };
                 self.lacks(index, holds.saturating_sub(1), facts);
                 self.finish_ends(owner, holds, outcome, out);
-                self.ask_again();
+                self.freed(facts);
             }
             Answer::Busy { .. } | Answer::Refused => {
                 field.is_given_up = true;
@@ -195,7 +204,7 @@ impl<W> Machine<W> {
         let is_stale = sent.epoch != facts.epoch;
         let may_pass = holds == 1
             && self.tenure.is_none()
-            && limits.hands_off
+            && (limits.hands_off || limits.is_fair)
             && matches!(
                 sent.what,
                 What::Acquire {
@@ -203,9 +212,9 @@ impl<W> Machine<W> {
                     ..
                 }
             )
-            && !sent.is_outdated
+            && !sent.is_doubtful
             && !is_stale;
-        let Some(taker) = waiter.or_else(|| self.first_for(may_pass)) else {
+        let Some(taker) = waiter.or_else(|| self.first_for(may_pass, owner, facts)) else {
             return;
         };
         let Some((holder, terms)) = self
@@ -237,7 +246,7 @@ impl<W> Machine<W> {
             },
         });
         tenure.prolong(sent.at, sent.lease, limits);
-        if sent.is_outdated || is_stale {
+        if sent.is_doubtful || is_stale {
             tenure.verify(now);
         }
         self.give(taker, end_of(terms, sent.at), facts, out);
@@ -261,6 +270,13 @@ impl<W> Machine<W> {
         let owner = self.fields[index].owner;
         if self.tenure.is_some_and(|tenure| tenure.field == owner) {
             self.lose(false);
+        }
+    }
+
+    /// The lock may be free. The server notifies the head of the queue of a fair lock.
+    fn freed(&mut self, facts: &Facts<'_>) {
+        if !facts.limits.is_fair {
+            self.ask_again(Channel::Lock);
         }
     }
 

@@ -6,16 +6,16 @@ use super::{
     Machine,
     facts::Facts,
     field::{Field, Op, What},
-    keys::{Kind, Owner},
+    keys::{Channel, Kind, Owner},
     tenure::{HoldState, Holds, Tenure, Window},
     time::Time,
-    waiters::{State, Waiters},
+    waiters::{State, Waiter, Waiters},
 };
 
 impl<W> Machine<W> {
     /// The first invariant that does not hold.
     pub fn broken(&self, facts: &Facts<'_>) -> Option<&'static str> {
-        let rules: [(bool, &'static str); 5] = [
+        let rules: [(bool, &'static str); 6] = [
             (
                 self.believes_its_holds(facts),
                 "live holds exceed the belief",
@@ -25,8 +25,12 @@ impl<W> Machine<W> {
                 "the belief exceeds the want, and no release is due",
             ),
             (
-                self.first_goes_on(),
+                self.first_goes_on(facts),
                 "the first waiter of a free lock neither asks nor is parked",
+            ),
+            (
+                self.leaves_its_places(),
+                "a place without a waiter is not being left",
             ),
             (
                 self.asks_have_waiters(),
@@ -57,14 +61,31 @@ impl<W> Machine<W> {
             .all(|field| field.op.is_some() || !self.is_release_due(field, facts))
     }
 
-    fn first_goes_on(&self) -> bool {
-        let first = self.waiters.first().and_then(|key| self.waiters.get(key));
-        let is_busy = || self.fields.iter().any(|field| field.op.is_some());
-        self.tenure.is_some()
-            || first.is_none_or(|waiter| match waiter.state {
-                State::Parked { .. } => true,
-                _ => is_busy(),
-            })
+    fn first_goes_on(&self, facts: &Facts<'_>) -> bool {
+        // Without a tenure, a waiter may have to wait for another owner's release.
+        let is_busy = |owner| {
+            let mut fields = self.fields.iter().filter(|field| field.op.is_some());
+            fields.any(|field| self.tenure.is_none() || field.owner == owner)
+        };
+        let goes_on = |waiter: &Waiter<W>| {
+            matches!(waiter.state, State::Parked { .. }) || is_busy(waiter.owner)
+        };
+        match facts.limits.is_fair {
+            true => self.waiters.in_line().all(|(key, waiter)| {
+                let first = self.waiters.first_of(waiter.owner).map(|(key, _)| key);
+                first != Some(key) || goes_on(waiter)
+            }),
+            false => {
+                let first = self.waiters.first().and_then(|key| self.waiters.get(key));
+                self.tenure.is_some() || first.is_none_or(goes_on)
+            }
+        }
+    }
+
+    fn leaves_its_places(&self) -> bool {
+        self.fields.iter().all(|field| {
+            field.op.is_some() || !field.is_placed() || self.waiters.first_of(field.owner).is_some()
+        })
     }
 
     fn asks_have_waiters(&self) -> bool {
@@ -148,9 +169,20 @@ impl<W> Machine<W> {
         &self.holds
     }
 
-    /// Whether the client listens to the channel, or has asked to.
+    /// The channels to which the client listens, or has asked to.
+    pub fn channels(&self) -> impl Iterator<Item = Channel> {
+        let of_lock = (!self.listener.is_off()).then_some(Channel::Lock);
+        let own = self.fields.iter().filter(|field| {
+            let place = field.place.as_ref();
+            place.is_some_and(|place| !place.listener.is_off())
+        });
+        of_lock
+            .into_iter()
+            .chain(own.map(|field| Channel::Of(field.owner)))
+    }
+
     pub fn listens(&self) -> bool {
-        !self.listener.is_off()
+        self.channels().next().is_some()
     }
 
     /// Forgets what no rule reads: two states that differ by it are one. Returns whether all requests under way are of this epoch, which
@@ -165,22 +197,32 @@ impl<W> Machine<W> {
         {
             self.superseded = 0;
         }
+        let places = self
+            .fields
+            .iter_mut()
+            .filter_map(|field| field.place.as_mut());
+        places.for_each(|place| place.forget(epoch));
         let sent = self.fields.iter().filter_map(Field::sent);
         let is_current = sent.into_iter().all(|sent| sent.epoch == epoch);
         if is_current {
             let sent = self.fields.iter_mut().filter_map(Field::sent_mut);
             sent.for_each(|sent| sent.epoch = 0);
+            let places = self
+                .fields
+                .iter_mut()
+                .filter_map(|field| field.place.as_mut());
+            places.for_each(|place| place.renumber());
         }
         is_current
     }
 
-    /// Whether a release is due, or under way: the client has left a hold that the server may count.
+    /// Whether a release of all holds is due, or under way: the client has left a lock that the server may count as held.
     pub fn owes(&self, facts: &Facts<'_>) -> bool {
         self.fields.iter().any(|field| {
             let asks = field
                 .sent()
                 .is_some_and(|sent| sent.kind() == Kind::Acquire);
-            !asks && self.is_release_due(field, facts)
+            !asks && self.want(field) == 0 && self.is_release_due(field, facts)
         })
     }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{
-    keys::{OpKey, Owner},
+    keys::{Channel, OpKey, Owner},
     time::Time,
 };
 
@@ -16,7 +16,7 @@ pub struct Facts<'a> {
     pub limits: &'a Limits,
 }
 
-/// The times of a configuration.
+/// What the kind of the lock and the configuration say.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Limits {
     /// The lease of a hold that the client renews.
@@ -36,6 +36,8 @@ pub struct Limits {
     pub echo: Duration,
     /// Whether tasks hand the lock off in memory.
     pub hands_off: bool,
+    /// Whether the server keeps the queue of the waiters. Each owner then asks for itself, and none is handed the lock in memory.
+    pub is_fair: bool,
 }
 
 impl Limits {
@@ -59,12 +61,27 @@ impl Limits {
 /// What a request does.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Request {
-    /// Asks for `holds` holds in all.
-    Acquire { holds: u32, lease: Duration },
+    /// Asks for `holds` holds in all. A fair lock gives a waiter a place in its queue.
+    Acquire {
+        holds: u32,
+        lease: Duration,
+        wait: Option<Wait>,
+    },
     /// Leaves `holds` holds, with the lease that these need. Without holds, the lock is free.
     Release { holds: u32, lease: Duration },
+    /// Leaves the queue of a fair lock.
+    Abandon,
     /// Keeps the holds for at least `lease`, from now.
     Renew { lease: Duration },
+}
+
+/// What a waiter tells the queue of a fair lock.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Wait {
+    /// The time since this wait last asked on this connection; zero if it has not.
+    pub since_last: Duration,
+    /// Whether the server notifies the head of the queue if the lock is free: the end of a lease has no message.
+    pub notify_head: bool,
 }
 
 /// The answer to a request.
@@ -88,8 +105,8 @@ pub enum Answer {
 pub struct Effects<W> {
     /// Operations that travel: [`Machine::build`](super::Machine::build) gives the request when its batch leaves.
     pub send: Vec<OpKey>,
-    /// Whether to listen to the lock's channel, if that has changed.
-    pub listen: Option<bool>,
+    /// Channels to subscribe to, or to unsubscribe from.
+    pub listen: Vec<(Channel, bool)>,
     /// Wakers of tasks that can go on.
     pub wake: Vec<W>,
 }
@@ -98,7 +115,7 @@ impl<W> Default for Effects<W> {
     fn default() -> Self {
         Self {
             send: Vec::new(),
-            listen: None,
+            listen: Vec::new(),
             wake: Vec::new(),
         }
     }

@@ -2,6 +2,8 @@
 //!
 //! One operation at a time is under way for a field: a repetition is then harmless, and an answer tells what it is about.
 //!
+//! The answer to abandon is the place's: [`place`](super::place).
+//!
 //! | answer | to acquire `n` | to release `n` | to renew |
 //! | --- | --- | --- | --- |
 //! | Done | `n` holds; the hold goes to its waiter, to the first one, or to none | `n` holds | the lease |
@@ -15,6 +17,7 @@ use std::time::Duration;
 use super::{
     facts::{Limits, Terms},
     keys::{Kind, OpKey, Owner, WaiterKey},
+    place::Place,
     time::Time,
 };
 
@@ -31,6 +34,7 @@ pub enum What {
         holds: u32,
         in_time: bool,
     },
+    Abandon,
     Renew,
 }
 
@@ -39,6 +43,7 @@ impl What {
         match self {
             What::Acquire { .. } => Kind::Acquire,
             What::Release { .. } => Kind::Release,
+            What::Abandon => Kind::Abandon,
             What::Renew => Kind::Renew,
         }
     }
@@ -60,10 +65,10 @@ pub struct Sent {
     pub epoch: u32,
     /// Every later request of the connection follows it.
     pub is_written: bool,
-    /// The lock may have been freed since: a refusal asks again, and a grant is verified.
+    /// The lock may have been freed since: a refusal asks again.
     pub is_outdated: bool,
-    /// An own release was announced since: a refusal asks again.
-    pub is_echoed: bool,
+    /// Another client has freed the lock since: a grant is verified.
+    pub is_doubtful: bool,
     /// Another tenure was confirmed since.
     pub is_outrun: bool,
 }
@@ -75,7 +80,7 @@ impl Sent {
 
     /// Whether the server may keep a hold for longer because of it. An inner release sets the expiry anew.
     fn may_prolong(&self) -> bool {
-        !matches!(self.what, What::Release { holds: 0, .. })
+        !matches!(self.what, What::Release { holds: 0, .. } | What::Abandon)
     }
 }
 
@@ -104,6 +109,8 @@ pub struct Field {
     pub free_after: Time,
     /// The server refused the release. Its next answer, the end of a hold, or the lease ends that.
     pub is_given_up: bool,
+    /// Its place in the queue of a fair lock.
+    pub place: Option<Box<Place>>,
 }
 
 impl Field {
@@ -118,6 +125,7 @@ impl Field {
             valid_until: Time::default(),
             free_after: Time::default(),
             is_given_up: false,
+            place: None,
         }
     }
 
@@ -146,7 +154,19 @@ impl Field {
 
     /// Whether nothing is known of the field, and nothing is under way.
     pub fn is_idle(&self) -> bool {
-        self.op.is_none() && self.most == 0
+        self.op.is_none() && self.most == 0 && self.place.is_none()
+    }
+
+    /// The server does not have the owner in its queue.
+    pub fn leaves_queue(&mut self) {
+        if let Some(place) = &mut self.place {
+            place.is_over();
+        }
+    }
+
+    /// Whether the server may have the owner in its queue.
+    pub fn is_placed(&self) -> bool {
+        self.place.as_ref().is_some_and(|place| place.is_taken())
     }
 
     /// A request that may raise the count is sent.
@@ -222,6 +242,9 @@ impl Field {
         }
         if let Some(Op::Sent(sent)) = &mut self.op {
             sent.at = of_begins(sent.at);
+        }
+        if let Some(place) = &mut self.place {
+            place.rebase(of_begins);
         }
     }
 }

@@ -21,10 +21,20 @@ pub struct OpKey {
     pub kind: Kind,
 }
 
+/// A channel on which the lock's releases are announced.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Channel {
+    /// All waiters hear it.
+    Lock,
+    /// The owner's own, at a fair lock.
+    Of(Owner),
+}
+
 /// The script of an operation.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Kind {
     Acquire,
     Release,
+    Abandon,
     Renew,
 }

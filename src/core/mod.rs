@@ -16,7 +16,8 @@
 //! | --- | --- | --- |
 //! | F1 | the belief exceeds the want | release down to the want |
 //! | F2 | a waiter may ask under this field | acquire one more than the live holds |
-//! | F3 | a renewal or a verification is due | renew |
+//! | F3 | the server's queue may have the owner, and no waiter of it is left | abandon the place |
+//! | F4 | a renewal or a verification is due | renew |
 //!
 //! F1 waits for three things: until [`free_after`](field::Field::free_after) after a loss by the clock; while an acquire is in
 //! doubt that a waiter would ask for again; and after a refusal.
@@ -30,6 +31,8 @@
 //!
 //! Behind a release: after its answer, or on the same connection right after it.
 //!
+//! At a fair lock the server keeps the queue. The first waiter of each owner asks under its owner's field, whatever the client has.
+//!
 //! # The end of the last hold
 //!
 //! The tenure passes to the first waiter, without a request, if its window is open, the client renews it, more than half of its lease
@@ -42,6 +45,7 @@ pub mod field;
 pub mod keys;
 pub mod listener;
 mod passing;
+pub mod place;
 mod rules;
 pub mod tenure;
 #[cfg(test)]
@@ -51,7 +55,7 @@ pub mod waiters;
 
 use facts::{Ask, Effects, Facts, Request};
 use field::{Field, Op, Sent, What};
-use keys::{HoldKey, Kind, OpKey, Owner, WaiterKey};
+use keys::{Channel, HoldKey, Kind, OpKey, Owner, WaiterKey};
 use listener::Listener;
 use tenure::{HoldState, Holds, Tenure};
 use time::Time;
@@ -136,7 +140,7 @@ impl<W> Machine<W> {
     /// A caller has gone. What it asked for is released if no other caller wants it.
     pub fn leave(&mut self, facts: &Facts<'_>, key: WaiterKey, out: &mut Effects<W>) {
         self.expire(facts);
-        for sent in self.asks_mut() {
+        for sent in self.asks_mut(Channel::Lock) {
             if let What::Acquire { for_waiter, .. } = &mut sent.what
                 && *for_waiter == Some(key)
             {
@@ -213,31 +217,33 @@ impl<W> Machine<W> {
         self.settle(facts, out);
     }
 
-    /// A message on the lock's channel.
-    pub fn message(&mut self, facts: &Facts<'_>, out: &mut Effects<W>) {
+    /// A message on a channel of the lock.
+    pub fn message(&mut self, facts: &Facts<'_>, channel: Channel, out: &mut Effects<W>) {
         self.expire(facts);
-        let is_echo = self.listener.take_echo(facts.now);
-        for sent in self.asks_mut() {
-            match is_echo {
-                true => sent.is_echoed = true,
-                false => sent.is_outdated = true,
-            }
+        // At a fair lock, a message tells the head of the queue that the lock is free, and a holder nothing.
+        let is_plain = channel == Channel::Lock;
+        let is_foreign = is_plain && !self.listener.take_echo(facts.now);
+        for sent in self.asks_mut(channel) {
+            sent.is_outdated = true;
+            sent.is_doubtful |= is_foreign;
         }
-        if !is_echo {
-            match &mut self.tenure {
-                Some(tenure) => tenure.verify(facts.now),
-                None => self.ask_again(),
-            }
+        match &mut self.tenure {
+            Some(tenure) if is_foreign => tenure.verify(facts.now),
+            _ if is_foreign || !is_plain => self.ask_again(channel),
+            _ => {}
         }
         self.settle(facts, out);
     }
 
-    /// The server has confirmed the subscription. A release may have come before it.
-    pub fn subscribed(&mut self, facts: &Facts<'_>, out: &mut Effects<W>) {
+    /// The server has confirmed the subscription to a channel. A release may have come before it.
+    pub fn subscribed(&mut self, facts: &Facts<'_>, channel: Channel, out: &mut Effects<W>) {
         self.expire(facts);
-        self.listener.confirm();
-        self.asks_mut().for_each(|sent| sent.is_outdated = true);
-        self.ask_again();
+        if let Some(listener) = self.listener_mut(channel) {
+            listener.confirm();
+        }
+        self.asks_mut(channel)
+            .for_each(|sent| sent.is_outdated = true);
+        self.ask_again(channel);
         self.settle(facts, out);
     }
 
@@ -248,7 +254,7 @@ impl<W> Machine<W> {
         if let Some(tenure) = &mut self.tenure {
             tenure.verify(facts.now);
         }
-        self.ask_again();
+        self.ask_again(Channel::Lock);
         self.settle(facts, out);
     }
 
@@ -256,9 +262,7 @@ impl<W> Machine<W> {
     pub fn tick(&mut self, facts: &Facts<'_>, out: &mut Effects<W>) {
         self.expire(facts);
         let now = facts.now;
-        while let Some(key) = self.waiters.find_parked(|until| until.has_come(now)) {
-            self.waiters.set(key, State::Queued);
-        }
+        self.waiters.unpark(|_| true, |until| until.has_come(now));
         let is_late = |since: Time| (since + facts.limits.pick_up).has_come(now);
         while let Some((hold, waiter)) = self.holds.find_given(is_late) {
             self.waiters.set(waiter, State::Stalled);
@@ -295,19 +299,27 @@ impl<W> Machine<W> {
 }
 
 impl<W> Machine<W> {
-    /// The lock may be free: the first waiter asks again.
-    fn ask_again(&mut self) {
-        if self.tenure.is_none()
-            && let Some(first) = self.waiters.first()
-            && let Some(State::Parked { .. }) = self.waiters.get(first).map(|waiter| waiter.state)
-        {
-            self.waiters.set(first, State::Queued);
-        }
+    /// The lock may be free: the waiters that listen there ask again, each in its turn.
+    fn ask_again(&mut self, channel: Channel) {
+        self.waiters.unpark(|owner| hears(owner, channel), |_| true);
     }
 
-    fn asks_mut(&mut self) -> impl Iterator<Item = &mut Sent> {
-        let sent = self.fields.iter_mut().filter_map(Field::sent_mut);
+    /// The acquires under way of the owners that listen there.
+    fn asks_mut(&mut self, channel: Channel) -> impl Iterator<Item = &mut Sent> {
+        let fields = self.fields.iter_mut();
+        let fields = fields.filter(move |field| hears(field.owner, channel));
+        let sent = fields.filter_map(Field::sent_mut);
         sent.filter(|sent| sent.kind() == Kind::Acquire)
+    }
+
+    fn listener_mut(&mut self, channel: Channel) -> Option<&mut Listener> {
+        match channel {
+            Channel::Lock => Some(&mut self.listener),
+            Channel::Of(owner) => {
+                let field = self.find(owner).map(|index| &mut self.fields[index])?;
+                field.place.as_mut().map(|place| &mut place.listener)
+            }
+        }
     }
 
     fn find(&self, owner: Owner) -> Option<usize> {
@@ -315,4 +327,8 @@ impl<W> Machine<W> {
             .binary_search_by_key(&owner, |field| field.owner)
             .ok()
     }
+}
+
+fn hears(owner: Owner, channel: Channel) -> bool {
+    channel == Channel::Lock || channel == Channel::Of(owner)
 }

@@ -4,7 +4,7 @@ use super::{
     Machine,
     facts::{Effects, Facts, Terms},
     field::Op,
-    keys::{HoldKey, Kind, WaiterKey},
+    keys::{HoldKey, Kind, Owner, WaiterKey},
     tenure::{Hold, HoldState, Tenure, Window},
     time::Time,
     waiters::State,
@@ -85,12 +85,21 @@ impl<W> Machine<W> {
             2 * tenure.valid_until.left(facts.now) > facts.limits.watched_lease - tenure.allowance;
         let may_pass =
             facts.limits.hands_off && is_open && is_quiet && is_fresh && last.ends.is_none();
-        self.first_for(may_pass)
+        self.first_for(may_pass, tenure.field, facts)
     }
 
-    /// The first waiter, if it can be given a hold that the client renews.
-    pub(super) fn first_for(&self, may_pass: bool) -> Option<WaiterKey> {
-        let first = self.waiters.first().filter(|_| may_pass)?;
+    /// The first waiter, if it can be given a hold under `field` that the client renews. At a fair lock it is the owner's.
+    pub(super) fn first_for(
+        &self,
+        may_pass: bool,
+        field: Owner,
+        facts: &Facts<'_>,
+    ) -> Option<WaiterKey> {
+        let first = match facts.limits.is_fair {
+            true => self.waiters.first_of(field).map(|(key, _)| key),
+            false => self.waiters.first(),
+        };
+        let first = first.filter(|_| may_pass)?;
         let waiter = self.waiters.get(first)?;
         let waits = matches!(waiter.state, State::Queued | State::Parked { .. });
         (waits && waiter.terms == Terms::Watched).then_some(first)

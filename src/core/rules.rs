@@ -6,9 +6,9 @@ use super::{
     Machine,
     facts::{Effects, Facts, Request, Terms},
     field::{Field, Op, Sent, What},
-    keys::{Kind, OpKey, Owner, WaiterKey},
+    keys::{Channel, Kind, OpKey, Owner, WaiterKey},
     tenure::{Tenure, Window},
-    waiters::{Outcome, State},
+    waiters::{Outcome, State, Waiter},
 };
 
 impl<W> Machine<W> {
@@ -16,22 +16,16 @@ impl<W> Machine<W> {
     pub(super) fn settle(&mut self, facts: &Facts<'_>, out: &mut Effects<W>) {
         if let Some(tenure) = self.tenure {
             // A refusal says no more: whatever ends this tenure, the first waiter asks.
-            while let Some(key) = self.waiters.find_parked(|_| true) {
-                self.waiters.set(key, State::Queued);
-            }
+            let is_beside = |owner| !facts.limits.is_fair || owner == tenure.holder;
+            self.waiters.unpark(is_beside, |_| true);
             while let Some(key) = self.waiters.find_trying_beside(tenure.holder) {
                 out.wake
                     .extend(self.waiters.finish(key, State::Over(Outcome::Busy)));
             }
         }
         self.answer_ends(out);
-        if let Some(listens) = self.listener.settle(
-            self.waiters.has_parked(),
-            !self.waiters.is_line_empty() || self.tenure.is_some(),
-        ) {
-            out.listen = Some(listens);
-        }
-        while let Some((owner, place)) = self.find_asker_without_field() {
+        self.settle_channels(facts, out);
+        while let Some((owner, place)) = self.find_asker_without_field(facts) {
             self.fields.insert(place, Field::new(owner));
         }
         for index in 0..self.fields.len() {
@@ -40,9 +34,33 @@ impl<W> Machine<W> {
         self.fields.retain(|field| !field.is_idle());
     }
 
+    /// Subscribes where a waiter is parked, and unsubscribes where none may wait.
+    fn settle_channels(&mut self, facts: &Facts<'_>, out: &mut Effects<W>) {
+        if !facts.limits.is_fair {
+            let is_used = !self.waiters.is_line_empty() || self.tenure.is_some();
+            let listens = self.listener.settle(self.waiters.has_parked(), is_used);
+            out.listen
+                .extend(listens.map(|listens| (Channel::Lock, listens)));
+            return;
+        }
+        for field in &mut self.fields {
+            let Some(place) = &mut field.place else {
+                continue;
+            };
+            let first = self.waiters.first_of(field.owner).map(|(_, first)| first);
+            let is_parked = first.is_some_and(|first| matches!(first.state, State::Parked { .. }));
+            let listens = place.listener.settle(is_parked, first.is_some());
+            out.listen
+                .extend(listens.map(|listens| (Channel::Of(field.owner), listens)));
+            if place.is_idle() && first.is_none() {
+                field.place = None;
+            }
+        }
+    }
+
     /// An owner under whose field a waiter may ask, and the place of that field.
-    fn find_asker_without_field(&self) -> Option<(Owner, usize)> {
-        self.askers().find_map(|(_, owner)| {
+    fn find_asker_without_field(&self, facts: &Facts<'_>) -> Option<(Owner, usize)> {
+        self.askers(facts).find_map(|(_, owner)| {
             let place = self
                 .fields
                 .binary_search_by_key(&owner, |field| field.owner);
@@ -51,30 +69,31 @@ impl<W> Machine<W> {
     }
 
     /// Waiters that may ask, with the fields under which they do. The one that asks already keeps its turn.
-    pub(super) fn askers(&self) -> impl Iterator<Item = (WaiterKey, Owner)> {
-        let queued = |key: &WaiterKey| {
-            self.waiters
-                .get(*key)
-                .is_some_and(|waiter| waiter.state == State::Queued)
-        };
-        let tenure = self.tenure;
-        let first = self.waiters.first().filter(queued);
-        let plain = first
-            .into_iter()
-            .chain(self.waiters.trying().map(|(key, _)| key));
-        let plain = plain.filter(move |_| tenure.is_none()).filter(queued);
-        let inner = self.waiters.in_line().take_while(move |_| tenure.is_some());
-        let inner = inner.filter(move |(_, waiter)| {
+    pub(super) fn askers(&self, facts: &Facts<'_>) -> impl Iterator<Item = (WaiterKey, Owner)> {
+        let (tenure, is_fair) = (self.tenure, facts.limits.is_fair);
+        let may_ask = move |key: WaiterKey, waiter: &Waiter<W>| {
+            let is_first = || match is_fair {
+                true => self.waiters.first_of(waiter.owner).map(|(key, _)| key) == Some(key),
+                false => self.waiters.first() == Some(key),
+            };
             waiter.state == State::Queued
-                && tenure.is_some_and(|tenure| tenure.holder == waiter.owner)
-        });
-        let field_of = move |key: WaiterKey| match tenure {
-            Some(tenure) => Some((key, tenure.field)),
-            None => self.waiters.get(key).map(|waiter| (key, waiter.owner)),
+                && match tenure {
+                    Some(tenure) if tenure.holder == waiter.owner => true,
+                    Some(_) => is_fair && waiter.waits && is_first(),
+                    None => !waiter.waits || is_first(),
+                }
         };
-        plain
-            .chain(inner.map(|(key, _)| key).take(1))
-            .filter_map(field_of)
+        let most = if is_fair || tenure.is_some() {
+            usize::MAX
+        } else {
+            1
+        };
+        let askers = self.waiters.first_in_line(most);
+        let askers = askers.filter(move |(key, waiter)| may_ask(*key, waiter));
+        askers.map(move |(key, waiter)| match tenure {
+            Some(tenure) if tenure.holder == waiter.owner => (key, tenure.field),
+            _ => (key, waiter.owner),
+        })
     }
 
     /// Queues the next operation of a field, unless a request is under way or the same one waits already.
@@ -101,7 +120,7 @@ impl<W> Machine<W> {
         out.send.push(key);
     }
 
-    /// The next operation of a field: F1 to F3.
+    /// The next operation of a field: F1 to F4.
     pub(super) fn next(&self, index: usize, facts: &Facts<'_>) -> Option<What> {
         let field = &self.fields[index];
         let here = self.tenure.filter(|tenure| tenure.field == field.owner);
@@ -112,7 +131,7 @@ impl<W> Machine<W> {
                 in_time: !valid_until.has_come(facts.now),
             });
         }
-        let asker = self.askers().find(|(_, under)| *under == field.owner);
+        let asker = self.askers(facts).find(|(_, under)| *under == field.owner);
         let asker = asker.and_then(|(key, _)| Some((key, self.waiters.get(key)?)));
         if let Some((key, waiter)) = asker
             && (self.tenure.is_some() || self.may_follow(field, facts))
@@ -122,6 +141,9 @@ impl<W> Machine<W> {
                 terms: waiter.terms,
                 holds: self.live(field.owner) + 1,
             });
+        }
+        if field.is_placed() && self.waiters.first_of(field.owner).is_none() {
+            return Some(What::Abandon);
         }
         let is_due =
             |tenure: &Tenure| tenure.ask_at.has_come(facts.now) && self.is_asked_about(tenure);
@@ -154,17 +176,19 @@ impl<W> Machine<W> {
             facts.limits.certain_end(facts.now, lease) >= field.until()
         };
         let is_wanted = field.is_asked_in_doubt
-            && self.askers().any(|(key, under)| {
+            && self.askers(facts).any(|(key, under)| {
                 let waiter = self.waiters.get(key);
                 under == field.owner && waiter.is_some_and(|waiter| keeps(waiter.terms))
             });
         field.most() > want && may_free && !field.is_given_up && !is_wanted
     }
 
-    /// Whether the first waiter may ask under `field`: not before a due release, nor beside another ask.
+    /// Whether a waiter may ask under `field`: not before a due release. The first one asks for all, unless the server has the queue.
     pub(super) fn may_follow(&self, field: &Field, facts: &Facts<'_>) -> bool {
         self.fields.iter().all(|other| match other.sent() {
-            Some(sent) if sent.kind() == Kind::Acquire => other.owner == field.owner,
+            Some(sent) if sent.kind() == Kind::Acquire => {
+                facts.limits.is_fair || other.owner == field.owner
+            }
             // A release that leaves holds frees nothing.
             Some(sent) if matches!(sent.what, What::Release { holds: 0, .. }) => {
                 let is_before = sent.is_written && sent.epoch == facts.epoch;
@@ -183,14 +207,9 @@ impl<W> Machine<W> {
                 for_waiter,
                 terms,
                 holds,
-            } => {
-                let lease = terms.lease(limits);
-                if let Some(key) = for_waiter {
-                    self.waiters.set(key, State::Asking);
-                }
-                self.fields[index].expect(holds);
-                (lease, Request::Acquire { holds, lease })
-            }
+            } => self.ask(index, for_waiter, terms, holds, facts),
+            What::Abandon => (Duration::ZERO, Request::Abandon),
+
             What::Release { holds: 0, .. } => {
                 self.listener.expect_echo(now + limits.echo);
                 let lease = Duration::ZERO;
@@ -223,10 +242,35 @@ impl<W> Machine<W> {
             epoch: facts.epoch,
             is_written: false,
             is_outdated: false,
-            is_echoed: false,
+            is_doubtful: false,
             is_outrun: false,
         }));
         request
+    }
+
+    /// Records that an acquire leaves now, and returns its lease and its request.
+    fn ask(
+        &mut self,
+        index: usize,
+        for_waiter: Option<WaiterKey>,
+        terms: Terms,
+        holds: u32,
+        facts: &Facts<'_>,
+    ) -> (Duration, Request) {
+        let (limits, field) = (facts.limits, &mut self.fields[index]);
+        let lease = terms.lease(limits);
+        let waiter = for_waiter.and_then(|key| self.waiters.get(key));
+        let waits = waiter.is_some_and(|waiter| waiter.waits);
+        let takes_place = limits.is_fair && holds == 1 && waits;
+        let wait = takes_place.then(|| {
+            let place = field.place.get_or_insert_default();
+            place.ask(facts.now, facts.epoch, limits.poll)
+        });
+        field.expect(holds);
+        if let Some(key) = for_waiter {
+            self.waiters.set(key, State::Asking);
+        }
+        (lease, Request::Acquire { holds, lease, wait })
     }
 
     /// Ends the waits for releases that the belief shows to be over.

@@ -5,11 +5,13 @@ use std::time::Duration;
 use super::{
     Ended, Machine,
     facts::{Answer, Ask, Effects, Facts, Limits, Request, Terms},
-    keys::{HoldKey, OpKey, Owner, WaiterKey},
+    keys::{Channel, HoldKey, OpKey, Owner, WaiterKey},
     tenure::Window,
     time::Time,
     waiters::{Outcome, State},
 };
+
+mod fair;
 
 const LEASE: Duration = Duration::from_secs(30);
 const DRIFT: Duration = Duration::from_millis(302);
@@ -25,7 +27,7 @@ struct Rig {
     /// The requests since the last look.
     sent: Vec<(Owner, Request)>,
     woken: Vec<Owner>,
-    listens: Option<bool>,
+    listens: Vec<(Channel, bool)>,
 }
 
 impl Rig {
@@ -41,12 +43,13 @@ impl Rig {
                 pick_up: Duration::from_millis(20),
                 echo: Duration::from_millis(100),
                 hands_off: true,
+                is_fair: false,
             },
             now: Time::from_nanos(1_000_000_000),
             epoch: 0,
             sent: Vec::new(),
             woken: Vec::new(),
-            listens: None,
+            listens: Vec::new(),
         }
     }
 
@@ -64,7 +67,7 @@ impl Rig {
         let result = event(&mut self.machine, &facts, &mut out);
         assert_eq!(self.machine.broken(&facts), None);
         self.woken.extend(out.wake);
-        self.listens = out.listen.or(self.listens);
+        self.listens.extend(out.listen);
         for key in out.send {
             self.build(key);
         }
@@ -155,6 +158,7 @@ fn acquire(holds: u32) -> Request {
     Request::Acquire {
         holds,
         lease: LEASE,
+        wait: None,
     }
 }
 
@@ -225,6 +229,7 @@ fn an_inner_release_leaves_the_lease_that_the_rest_needs() {
         Request::Acquire {
             holds: 2,
             lease: LEASE * 4,
+            wait: None,
         },
     );
     rig.answer(A, Answer::Done);
@@ -305,7 +310,7 @@ fn the_first_waiter_asks_for_all() {
         (rig.state(first), rig.state(second)),
         (State::Parked { until: polls_at }, State::Queued)
     );
-    assert_eq!(rig.listens, Some(true));
+    assert_eq!(rig.listens, [(Channel::Lock, true)]);
     rig.sends_nothing();
     rig.event(|machine, facts, out| machine.leave(facts, first, out));
     rig.sends(B, acquire(1));
@@ -362,7 +367,7 @@ fn an_acquire_follows_a_release_on_the_same_connection() {
     }
 }
 
-// F3: renewals and verifications.
+// F4: renewals and verifications.
 
 #[test]
 fn a_hold_is_renewed_after_a_third_of_its_lease() {
@@ -478,7 +483,7 @@ fn a_tenure_passes_on_under_each_condition_alone() {
     let close: [(&str, Close); 4] = [
         ("after its window", |rig| rig.pass(rig.limits.window)),
         ("in doubt", |rig| {
-            rig.event(|machine, facts, out| machine.message(facts, out))
+            rig.event(|machine, facts, out| machine.message(facts, Channel::Lock, out))
         }),
         ("after a reconnection", |rig| {
             rig.event(|machine, facts, out| machine.reconnected(facts, out));
@@ -523,7 +528,7 @@ fn a_message_during_an_acquire_outdates_its_refusal() {
     let mut rig = Rig::new();
     let key = rig.lock(A);
     rig.sends(A, acquire(1));
-    rig.event(|machine, facts, out| machine.message(facts, out));
+    rig.event(|machine, facts, out| machine.message(facts, Channel::Lock, out));
     rig.answer(A, BUSY);
     assert_eq!(rig.state(key), State::Asking);
     rig.sends(A, acquire(1));
@@ -534,7 +539,7 @@ fn a_message_during_an_acquire_has_its_grant_verified() {
     let mut rig = Rig::new();
     rig.lock(A);
     rig.sent.clear();
-    rig.event(|machine, facts, out| machine.message(facts, out));
+    rig.event(|machine, facts, out| machine.message(facts, Channel::Lock, out));
     rig.answer(A, Answer::Done);
     assert_eq!(
         rig.machine.tenure().map(|tenure| tenure.window),
@@ -548,7 +553,7 @@ fn the_message_of_an_own_release_wakes_no_waiter() {
     let mut rig = Rig::new();
     let key = rig.lock(A);
     rig.answer(A, BUSY);
-    rig.event(|machine, facts, out| machine.subscribed(facts, out));
+    rig.event(|machine, facts, out| machine.subscribed(facts, Channel::Lock, out));
     rig.answer(A, Answer::Done);
     rig.woken.clear();
     let hold = match rig.poll(key, A) {
@@ -563,6 +568,6 @@ fn the_message_of_an_own_release_wakes_no_waiter() {
     rig.answer(A, Answer::Done);
     rig.answer(B, BUSY);
     assert!(matches!(rig.state(second), State::Parked { .. }));
-    rig.event(|machine, facts, out| machine.message(facts, out));
+    rig.event(|machine, facts, out| machine.message(facts, Channel::Lock, out));
     rig.sends(B, acquire(1));
 }

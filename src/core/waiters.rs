@@ -198,9 +198,21 @@ impl<W> Waiters<W> {
         self.queue.front().copied()
     }
 
+    /// The first caller of the queue that is of this owner.
+    pub fn first_of(&self, owner: Owner) -> Option<(WaiterKey, &Waiter<W>)> {
+        let mut line = self.in_line();
+        line.find(|(_, waiter)| waiter.waits && waiter.owner == owner)
+    }
+
     /// The callers that wait for the lock, the first one first, and then those that only try.
     pub fn in_line(&self) -> impl Iterator<Item = (WaiterKey, &Waiter<W>)> {
-        let keys = self.queue.iter().chain(&self.trying).copied();
+        self.first_in_line(usize::MAX)
+    }
+
+    /// The same, with `most` of the callers that wait.
+    pub fn first_in_line(&self, most: usize) -> impl Iterator<Item = (WaiterKey, &Waiter<W>)> {
+        let waiting = self.queue.iter().take(most);
+        let keys = waiting.chain(&self.trying).copied();
         keys.filter_map(|key| Some((key, self.get(key)?)))
     }
 
@@ -237,19 +249,19 @@ impl<W> Waiters<W> {
         self.queue.is_empty() && self.trying.is_empty()
     }
 
-    /// The first parked caller that `is_over` chooses.
-    pub fn find_parked(&self, is_over: impl Fn(Time) -> bool) -> Option<WaiterKey> {
-        let mut parked = self
-            .in_line()
-            .filter_map(|(key, waiter)| match waiter.state {
-                State::Parked { until } => Some((key, until)),
-                _ => None,
+    /// Parked callers of `chosen` owners whose time is `over` ask again.
+    pub fn unpark(&mut self, chosen: impl Fn(Owner) -> bool, over: impl Fn(Time) -> bool) {
+        let find = |waiters: &Self| {
+            let mut line = waiters.in_line().filter(|_| waiters.has_parked());
+            let found = line.find(|(_, waiter)| match waiter.state {
+                State::Parked { until } => chosen(waiter.owner) && over(until),
+                _ => false,
             });
-        if !self.has_parked() {
-            return None;
+            found.map(|(key, _)| key)
+        };
+        while let Some(key) = find(self) {
+            self.set(key, State::Queued);
         }
-        let found = parked.find(|(_, until)| is_over(*until));
-        found.map(|(key, _)| key)
     }
 
     /// Forgets in which order records were used.

@@ -3,7 +3,7 @@
 use crate::{
     core::facts::Answer,
     core::field::Field,
-    core::keys::{Kind, Owner},
+    core::keys::{Channel, Kind, Owner},
     core::tenure::{Hold, HoldState, Tenure},
     core::waiters::{Outcome, State},
     event::Event,
@@ -18,7 +18,7 @@ impl World {
         match event {
             Event::Stream(client) => {
                 let client = &mut self.clients[client as usize];
-                let is_message = client.stream.front() == Some(&FromServer::Message)
+                let is_message = client.stream.front() == Some(&FromServer::Message(Channel::Lock))
                     && !client.machine.expects_echo(NOW);
                 client.is_doubted |= is_message;
                 client.is_ask_doubted |= is_message;
@@ -39,10 +39,59 @@ impl World {
         }
     }
 
+    /// The parked owners that an answer or a message of another one does not concern.
+    pub(crate) fn parked_beside(&self, event: Event) -> Vec<Holder> {
+        let (index, other) = match event {
+            Event::Answer(client, answer) => {
+                let answers = &self.clients[client as usize].answers;
+                (
+                    client,
+                    answers.get(answer as usize).map(|(owner, _)| *owner),
+                )
+            }
+            Event::Stream(client) => match self.clients[client as usize].stream.front() {
+                Some(
+                    FromServer::Message(Channel::Of(owner))
+                    | FromServer::Confirmed(Channel::Of(owner)),
+                ) => (client, Some(*owner)),
+                _ => (client, None),
+            },
+            _ => return Vec::new(),
+        };
+        let waiters = self.clients[index as usize].machine.waiters();
+        let owners = (0..TASKS as u64)
+            .map(Owner)
+            .filter(|owner| Some(*owner) != other);
+        let is_parked = |owner: &Owner| {
+            let first = waiters.first_of(*owner).map(|(_, first)| first.state);
+            matches!(first, Some(State::Parked { .. }))
+        };
+        owners
+            .filter(is_parked)
+            .map(|owner| (index, owner))
+            .collect()
+    }
+
+    /// Whether the owner may be in the queue, as far as its client can know.
+    pub(crate) fn may_be_placed(&self, owner: Holder, system: &System) -> bool {
+        self.data.queue.has(owner)
+            || self.budget != system.budget
+            || self.known[owner.0 as usize][owner.1.0 as usize].late
+    }
+
     /// A tenure passes from owner to owner only while it is young and without a doubt.
     pub(crate) fn check_passing(&mut self, before: [Option<Tenure>; 2]) {
-        for (client, before) in self.clients.iter_mut().zip(before) {
+        for (index, (client, before)) in (0..).zip(self.clients.iter_mut().zip(before)) {
             let now = client.machine.tenure();
+            let is_replaced = |before: Tenure| {
+                let is_other = now.is_some_and(|now| now.field != before.field);
+                is_other && self.data.holds_of((index, before.field)) > 0
+            };
+            if before.is_some_and(is_replaced) {
+                self.wrong = self
+                    .wrong
+                    .or(Some("a grant ends a tenure that the server has"));
+            }
             let lasts = before
                 .zip(now)
                 .is_some_and(|(before, now)| before.field == now.field);
@@ -134,6 +183,19 @@ impl World {
             .then_some("another owner has the lock within the allowance after a loss by the clock")
     }
 
+    /// Whether the next waiter of a fair lock is parked: the head of the queue, or one that the server does not know.
+    fn is_parked_in_turn(&self, client: u8) -> bool {
+        let machine = &self.clients[client as usize].machine;
+        (0..TASKS as u64).map(Owner).any(|owner| {
+            let first = machine.waiters().first_of(owner).map(|(_, first)| first);
+            let is_parked = first.is_some_and(|first| matches!(first.state, State::Parked { .. }));
+            let head = self.data.queue.head().map(|(head, _)| head);
+            let known = self.known[client as usize][owner.0 as usize];
+            let is_unknown = !self.data.queue.has((client, owner)) && !known.late;
+            is_parked && (head == Some((client, owner)) || is_unknown)
+        })
+    }
+
     /// What holds when nothing but time, tasks and faults can happen.
     pub fn check_quiet(&self, system: &System) -> Option<&'static str> {
         let all_done = self
@@ -142,21 +204,32 @@ impl World {
             .all(|client| client.tasks.iter().all(|task| task.phase == Phase::Done));
         for (index, client) in (0..).zip(&self.clients) {
             let machine = &client.machine;
-            let waits = machine.waiters().has_parked();
             let waits_in_vain = |(number, task): (u8, &Task)| {
                 matches!(task.phase, Phase::Waiting(_)) && self.tries(index, number, system)
             };
             if (0..).zip(&client.tasks).any(waits_in_vain) {
                 return Some("a caller that only tries waits");
             }
+            let holder = machine.tenure().map(|tenure| tenure.holder);
+            let is_parked = |owner| {
+                let first = machine
+                    .waiters()
+                    .first_of(owner)
+                    .map(|(_, first)| first.state);
+                matches!(first, Some(State::Parked { .. }))
+            };
+            if holder.is_some_and(is_parked) {
+                return Some("a waiter of the holder is parked");
+            }
             if client.forgets_a_task() {
                 return Some("a task is not woken although its operation is over");
             }
-            if self.data.holder.is_none()
-                && machine.tenure().is_none()
-                && waits
-                && !self.is_excused[index as usize]
-            {
+            let is_free = self.data.holder.is_none() && machine.tenure().is_none();
+            let turn_comes = match system.limits.is_fair {
+                true => self.is_parked_in_turn(index),
+                false => machine.waiters().has_parked(),
+            };
+            if is_free && turn_comes && !self.is_excused[index as usize] {
                 return Some("a waiter is parked for a free lock, and its message was not lost");
             }
             for number in 0..TASKS as u8 {
@@ -168,6 +241,11 @@ impl World {
                 let field = machine.field(owner);
                 let most = field.map_or(0, |field| field.most());
                 let is_given_up = field.is_some_and(|field| field.is_given_up);
+                let is_placed = self.data.queue.has((index, owner)) && !known.placed_again;
+                let may_be_placed = field.is_some_and(|field| field.is_placed());
+                if is_placed && !may_be_placed && system.budget.refused == 0 {
+                    return Some("a place is left in the queue, and its client does not know");
+                }
                 let waits = field.is_some_and(|field| field.free_after > NOW);
                 if valid > 0 && known.cut {
                     return Some("a hold that a failover cut counts as valid when all is quiet");

@@ -6,6 +6,7 @@ mod checks;
 #[path = "../../../src/core/mod.rs"]
 pub mod core;
 pub mod event;
+mod fair;
 mod network;
 mod play;
 pub mod search;

@@ -2,11 +2,11 @@
 
 use crate::{
     core::facts::{Answer, Request},
-    core::keys::Owner,
+    core::keys::{Channel, Owner},
     core::tenure::Hold,
-    server::Data,
+    server::{Data, Heard, Holder},
     system::{System, TASKS, TICK},
-    world::{Client, FromServer, NOW, OLDEST, World, in_ticks},
+    world::{Client, FromServer, NOW, OLDEST, World},
 };
 
 impl World {
@@ -26,19 +26,43 @@ impl World {
     }
 
     /// Messages are hints, and alike: more than three on their way to a client are not told apart.
-    pub(crate) fn publish(&mut self) {
-        for (client, subscribed) in self.clients.iter_mut().zip(self.subscribed) {
-            let on_their_way = client
-                .stream
-                .iter()
-                .filter(|message| **message == FromServer::Message);
-            if subscribed && on_their_way.count() < 3 {
-                client.stream.push_back(FromServer::Message);
+    pub(crate) fn publish(&mut self, heard: Heard) {
+        for (index, client) in (0..).zip(&mut self.clients) {
+            let channel = match heard {
+                Heard::All => Channel::Lock,
+                Heard::One((to, owner)) if to == index => Channel::Of(owner),
+                _ => continue,
+            };
+            let message = FromServer::Message(channel);
+            let on_their_way = client.stream.iter().filter(|other| **other == message);
+            if client.subscribed.contains(&channel) && on_their_way.count() < 3 {
+                client.stream.push_back(message);
             }
         }
     }
 
-    pub(crate) fn run(&mut self, client: u8, request: u8) {
+    /// A waiter asks for its turn, or gets it: none that has lost its place, although it waits, may be overtaken. A task that comes
+    /// later takes over the place of its owner.
+    fn note_turn(&mut self, from: Holder, request: Request, answer: Answer) {
+        match (request, answer) {
+            (Request::Acquire { wait: Some(_), .. }, Answer::Busy { .. })
+                if !self.order.contains(&from) =>
+            {
+                self.order.push(from);
+            }
+            (Request::Acquire { holds: 1, .. }, Answer::Done) => {
+                let first = self.order.first().filter(|first| **first != from);
+                if first.is_some_and(|first| !self.data.queue.has(*first)) {
+                    self.wrong = self
+                        .wrong
+                        .or(Some("a waiter is overtaken that has lost its place"));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    pub(crate) fn run(&mut self, client: u8, request: u8, system: &System) {
         let Some((owner, request, owes)) = self.clients[client as usize]
             .requests
             .remove(request.into())
@@ -46,10 +70,13 @@ impl World {
             return;
         };
         let before = self.data;
-        let (answer, is_published) = match self.refuses[client as usize] {
-            true => (Answer::Refused, false),
-            false => self.data.run((client, owner), request, in_ticks),
+        let (answer, heard) = match self.refuses[client as usize] {
+            true => (Answer::Refused, Heard::None),
+            false => self.data.run((client, owner), request, system),
         };
+        if system.limits.is_fair && before.holder != Some((client, owner)) {
+            self.note_turn((client, owner), request, answer);
+        }
         let is_own = self.data.holder.is_some_and(|(holder, _)| holder == client);
         if matches!(answer, Answer::Busy { .. }) && is_own && owes {
             self.wrong = self.wrong.or(Some(
@@ -57,6 +84,7 @@ impl World {
             ));
         }
         let known = &mut self.known[client as usize][owner.0 as usize];
+        known.late &= !matches!(request, Request::Acquire { .. });
         if answer == Answer::Done && !matches!(request, Request::Renew { .. }) {
             known.brought_back = false;
         }
@@ -64,9 +92,7 @@ impl World {
             (known.forced, known.hurt) = (false, false);
             self.is_excused = [false; 2];
         }
-        if is_published {
-            self.publish();
-        }
+        self.publish(heard);
         self.wrote(before);
         let client = &mut self.clients[client as usize];
         if client.is_up {
@@ -96,14 +122,15 @@ impl World {
     }
 
     pub(crate) fn subscribe(&mut self, client: u8) {
-        let Some(listens) = self.clients[client as usize].subscribing.pop_front() else {
+        let client = &mut self.clients[client as usize];
+        let Some((channel, listens)) = client.subscribing.pop_front() else {
             return;
         };
-        self.subscribed[client as usize] = listens;
+        client.subscribed.retain(|other| *other != channel);
         if listens {
-            self.clients[client as usize]
-                .stream
-                .push_back(FromServer::Confirmed);
+            client.subscribed.push(channel);
+            client.subscribed.sort();
+            client.stream.push_back(FromServer::Confirmed(channel));
         }
     }
 
@@ -134,10 +161,8 @@ impl World {
     }
 
     pub(crate) fn stops_listening(&mut self, client: u8) {
-        self.subscribed[client as usize] = false;
         let client = &mut self.clients[client as usize];
-        client.stream.clear();
-        client.subscribing.clear();
+        client.goes_deaf();
         client.listens_again = true;
     }
 
@@ -146,6 +171,7 @@ impl World {
         let (before, now) = (self.data, self.after_failover(number));
         self.data = now;
         self.earlier = [Data::default(); 2];
+        self.order.clear();
         self.in_allowance = [false; 2];
         for client in 0..2_u8 {
             for owner in 0..TASKS as u8 {
@@ -155,6 +181,7 @@ impl World {
                 if before != now {
                     known.hurt |= had > 0 || has > 0;
                     known.brought_back = has > had;
+                    known.placed_again = now.queue.has(holder) && !before.queue.has(holder);
                 }
                 known.cut = before != now;
             }
@@ -178,9 +205,7 @@ impl World {
             if listened {
                 self.stops_listening(client);
             } else {
-                self.clients[client as usize].stream.clear();
-                self.clients[client as usize].subscribing.clear();
-                self.subscribed[client as usize] = false;
+                self.clients[client as usize].goes_deaf();
             }
         }
     }
@@ -189,6 +214,29 @@ impl World {
         self.ticks -= u8::from(!quiet);
         if self.data.tick() {
             self.is_excused = [true; 2];
+            self.order.clear();
+        }
+        let in_time = self.budget == system.budget && self.ticks == system.ticks;
+        let is_live = |(client, owner): Holder| {
+            let waiters = self.clients[client as usize].machine.waiters();
+            waiters.first_of(owner).is_some()
+        };
+        if in_time
+            && self
+                .data
+                .queue
+                .iter()
+                .any(|(waiter, left)| left == 0 && is_live(waiter))
+        {
+            self.wrong = self
+                .wrong
+                .or(Some("a place ends although its waiter is not late"));
+        }
+        let places = self.data.queue;
+        let is_over = |waiter| places.iter().any(|place| place == (waiter, 0));
+        self.order.retain(|waiter| !is_over(*waiter));
+        for ((client, owner), left) in places.iter() {
+            self.known[client as usize][owner.0 as usize].late |= left == 0;
         }
         for data in &mut self.earlier {
             let _ = data.tick();
@@ -241,6 +289,12 @@ impl World {
 }
 
 impl Client {
+    fn goes_deaf(&mut self) {
+        self.subscribed.clear();
+        self.stream.clear();
+        self.subscribing.clear();
+    }
+
     /// The connection of the requests breaks.
     pub(crate) fn goes_down(&mut self, system: &System) {
         self.is_up = false;

@@ -5,10 +5,10 @@ use std::time::Duration;
 use crate::{
     core::facts::{Ask, Effects, Facts, Limits, Request, Terms},
     core::keys::{Kind, OpKey, Owner},
-    core::waiters::Outcome,
+    core::waiters::{Outcome, State},
     core::{Ended, Machine},
     event::Event,
-    server::Data,
+    server::{Data, Holder},
     system::{Budget, Step, System, TASKS},
     world::{FromServer, NOW, Phase, World, facts},
 };
@@ -23,6 +23,7 @@ impl World {
             .each_ref()
             .map(|client| client.machine.tenure().copied());
         self.note_doubts(event);
+        let parked = self.parked_beside(event);
         match event {
             Event::Step(client, task) => self.step(client, task, system),
             Event::Poll(client, task) => self.poll(client, task, system),
@@ -37,14 +38,15 @@ impl World {
                     self.build(client, key, system);
                 }
             }
-            Event::Run(client, request) => self.run(client, request),
+            Event::Run(client, request) => self.run(client, request, system),
             Event::Answer(client, answer) => self.answer(client, answer, system),
             Event::Subscribe(client) => self.subscribe(client),
             Event::Stream(client) => {
                 let message = self.clients[client as usize].stream.pop_front();
                 self.event(client, system, |machine, facts, out| match message {
-                    Some(FromServer::Confirmed) => machine.subscribed(facts, out),
-                    _ => machine.message(facts, out),
+                    Some(FromServer::Confirmed(channel)) => machine.subscribed(facts, channel, out),
+                    Some(FromServer::Message(channel)) => machine.message(facts, channel, out),
+                    None => {}
                 });
             }
             Event::Reconnect(client) => self.reconnect(client, system),
@@ -57,9 +59,8 @@ impl World {
             Event::ListenAgain(client) => {
                 let client = &mut self.clients[client as usize];
                 client.listens_again = false;
-                if client.machine.listens() {
-                    client.subscribing.push_back(true);
-                }
+                let channels = client.machine.channels().map(|channel| (channel, true));
+                client.subscribing.extend(channels);
             }
             Event::Timer(client) => self.event(client, system, |machine, facts, out| {
                 machine.tick(facts, out)
@@ -102,8 +103,9 @@ impl World {
                 if let Some((client, owner)) = self.data.holder {
                     self.known[client as usize][owner.0 as usize].forced = true;
                 }
-                self.publish();
-                self.data = Data::default();
+                self.publish(self.data.heard(system));
+                self.data.free();
+                self.order.clear();
                 self.in_allowance = [false; 2];
                 self.wrote(before);
             }
@@ -112,6 +114,20 @@ impl World {
             Event::ClockTick(client) => self.clock_tick(client, system),
         }
         self.check_passing(before);
+        let asks = |(client, owner): &Holder| {
+            let machine = &self.clients[*client as usize].machine;
+            let first = machine.waiters().first_of(*owner);
+            let has_lock = machine
+                .tenure()
+                .is_some_and(|tenure| tenure.field == *owner);
+            first.is_some_and(|(_, first)| !matches!(first.state, State::Parked { .. }))
+                && !has_lock
+        };
+        if system.limits.is_fair && parked.iter().any(asks) {
+            self.wrong = self.wrong.or(Some(
+                "a waiter of a fair lock asks because of another owner",
+            ));
+        }
         self.after(system);
     }
 
@@ -137,10 +153,8 @@ impl World {
         for task in out.wake {
             state.tasks[task as usize].is_woken = true;
         }
-        if let Some(listens) = out.listen
-            && !state.listens_again
-        {
-            state.subscribing.push_back(listens);
+        if !state.listens_again {
+            state.subscribing.extend(out.listen);
         }
         state.queued.extend(out.send);
         if !system.batches && state.is_up {
@@ -160,6 +174,19 @@ impl World {
             machine.build(facts, key, out)
         });
         if let Some(request) = request {
+            let waiters = self.clients[client as usize].machine.waiters();
+            let waits = waiters.first_of(key.field).is_some();
+            let rule = match request {
+                Request::Abandon if waits => Some("a waiter leaves the queue"),
+                Request::Abandon if !self.may_be_placed((client, key.field), system) => {
+                    Some("an owner leaves a queue in which it is not")
+                }
+                Request::Acquire { wait: Some(_), .. } if !waits => {
+                    Some("a caller that only tries takes a place")
+                }
+                _ => None,
+            };
+            self.wrong = self.wrong.or(rule);
             if matches!(request, Request::Acquire { .. }) {
                 self.clients[client as usize].is_ask_doubted = false;
             }
@@ -279,11 +306,22 @@ impl World {
                 if self.known[client][owner].cut && self.is_whole(holder) {
                     self.known[client][owner].cut = false;
                 }
+                if !self.data.queue.has(holder) {
+                    self.known[client][owner].placed_again = false;
+                }
                 if self.data.holds_of(holder) == 0 {
                     self.known[client][owner].brought_back = false;
                 }
             }
         }
+        let clients = &self.clients;
+        self.order.retain(|(client, owner)| {
+            let machine = &clients[*client as usize].machine;
+            let has_lock = machine
+                .tenure()
+                .is_some_and(|tenure| tenure.field == *owner);
+            machine.waiters().first_of(*owner).is_some() && !has_lock
+        });
         self.skip_steps(system);
         if self.wrong.is_none() {
             self.wrong = self.check(system);

@@ -26,6 +26,9 @@ impl fmt::Display for World {
                 owner.0, self.data.holds, self.data.left
             )?,
         }
+        for ((client, owner), left) in self.data.queue.iter() {
+            write!(f, " <- {client}.{} for {left}", owner.0)?;
+        }
         for (index, client) in self.clients.iter().enumerate() {
             write!(f, " | {index}:{client}")?;
         }
@@ -118,7 +121,10 @@ impl fmt::Display for Shown<'_> {
             Some(Op::Queued(key)) => write!(f, " queued {:?}", key.kind)?,
             Some(Op::Sent(sent)) => {
                 write!(f, " {:?}", sent.what)?;
-                for (shown, what) in [(sent.is_outdated, "outdated"), (sent.is_echoed, "echoed")] {
+                for (shown, what) in [
+                    (sent.is_outdated, "outdated"),
+                    (sent.is_doubtful, "doubtful"),
+                ] {
                     if shown {
                         write!(f, " {what}")?;
                     }
@@ -133,6 +139,7 @@ impl fmt::Display for Shown<'_> {
             (field.is_asked_in_doubt, "asked in doubt"),
             (field.release_doubt.is_some(), "release in doubt"),
             (field.is_given_up, "given up"),
+            (field.is_placed(), "placed"),
         ] {
             if shown {
                 write!(f, " {what}")?;

@@ -32,6 +32,8 @@ pub struct System {
     pub owners: [[u64; TASKS]; 2],
     pub limits: Limits,
     pub fixed_lease: Duration,
+    /// The ticks for which a waiter of a fair lock keeps its place.
+    pub place: u8,
     pub budget: Budget,
     /// Ticks while something is under way. In quiet states time passes freely.
     pub ticks: u8,

@@ -9,10 +9,10 @@ use std::{
 use crate::{
     core::Machine,
     core::facts::{Answer, Effects, Facts, Request},
-    core::keys::{HoldKey, OpKey, Owner, WaiterKey},
+    core::keys::{Channel, HoldKey, OpKey, Owner, WaiterKey},
     core::time::Time,
     event::Event,
-    server::Data,
+    server::{Data, Holder},
     system::{Budget, Step, System, TASKS, TICK},
 };
 
@@ -46,7 +46,9 @@ pub(crate) struct Client {
     /// With whether the client had left a hold before.
     pub(crate) requests: VecDeque<(Owner, Request, bool)>,
     pub(crate) answers: VecDeque<(Owner, Answer)>,
-    pub(crate) subscribing: VecDeque<bool>,
+    pub(crate) subscribing: VecDeque<(Channel, bool)>,
+    /// The channels of which the server knows, in order.
+    pub(crate) subscribed: Vec<Channel>,
     pub(crate) stream: VecDeque<FromServer>,
     pub(crate) is_up: bool,
     pub(crate) listens_again: bool,
@@ -64,8 +66,8 @@ pub(crate) struct Client {
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum FromServer {
-    Confirmed,
-    Message,
+    Confirmed(Channel),
+    Message(Channel),
 }
 
 /// What the checks know beside the states of clients and server, by client and field.
@@ -79,6 +81,10 @@ pub(crate) struct Known {
     pub(crate) cut: bool,
     /// A failover brought back a hold that its client had left.
     pub(crate) brought_back: bool,
+    /// A failover brought back a place that its client had left.
+    pub(crate) placed_again: bool,
+    /// Its place has ended, and it has not asked since.
+    pub(crate) late: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -87,7 +93,8 @@ pub struct World {
     pub(crate) data: Data,
     /// The data without the last write, and without the last two.
     pub(crate) earlier: [Data; 2],
-    pub(crate) subscribed: [bool; 2],
+    /// The owners that wait for a fair lock, in the order of their first asks at the server.
+    pub(crate) order: Vec<Holder>,
     pub(crate) known: [[Known; TASKS]; 2],
     /// The server refuses the requests of the client: its user lacks a right.
     pub(crate) refuses: [bool; 2],
@@ -121,6 +128,7 @@ impl World {
             requests: VecDeque::new(),
             answers: VecDeque::new(),
             subscribing: VecDeque::new(),
+            subscribed: Vec::new(),
             stream: VecDeque::new(),
             is_up: true,
             listens_again: false,
@@ -135,7 +143,7 @@ impl World {
             clients: [client(), client()],
             data: Data::default(),
             earlier: [Data::default(); 2],
-            subscribed: [false; 2],
+            order: Vec::new(),
             known: [[Known::default(); TASKS]; 2],
             refuses: [false; 2],
             is_excused: [false; 2],
@@ -264,7 +272,7 @@ impl World {
         }
         if let Some(first) = client.stream.front() {
             out.push(Event::Stream(index));
-            if *first == FromServer::Message && self.budget.lost_messages > 0 {
+            if matches!(first, FromServer::Message(_)) && self.budget.lost_messages > 0 {
                 out.push(Event::LoseMessage(index));
             }
         }
@@ -300,7 +308,7 @@ impl World {
                 || !machine.fields().is_empty()
                 || machine.waiters().has_parked()
         };
-        self.data.left > 0 || self.clients.iter().any(matters)
+        self.data.left > 0 || self.data.queue.head().is_some() || self.clients.iter().any(matters)
     }
 
     pub fn is_end(&self) -> bool {
@@ -310,7 +318,10 @@ impl World {
                 && client.machine.tenure().is_none()
                 && !client.machine.listens()
         };
-        self.data.holder.is_none() && self.clients.iter().all(is_over)
+        // The next ask of any client removes a place that has ended.
+        let is_free =
+            self.data.holder.is_none() && self.data.queue.iter().all(|(_, left)| left == 0);
+        is_free && self.clients.iter().all(is_over)
     }
 
     /// Hashes the world, with `first` as the first client.
@@ -319,7 +330,7 @@ impl World {
             clients,
             data,
             earlier,
-            subscribed,
+            order,
             known,
             refuses,
             is_excused,
@@ -329,15 +340,18 @@ impl World {
             wrong: _,
         } = self;
         for client in [first, 1 - first] {
-            (&clients[client], subscribed[client], known[client]).hash(into);
+            (&clients[client], known[client]).hash(into);
             (refuses[client], is_excused[client], in_allowance[client]).hash(into);
         }
+        let seen = |(client, owner): Holder| (client == first as u8, owner);
         for data in [data, &earlier[0], &earlier[1]] {
-            let holder = data
-                .holder
-                .map(|(client, owner)| (client == first as u8, owner));
-            (holder, data.holds, data.left).hash(into);
+            (data.holder.map(seen), data.holds, data.left).hash(into);
+            for (holder, left) in data.queue.iter() {
+                (seen(holder), left).hash(into);
+            }
+            data.queue.iter().count().hash(into);
         }
+        order.iter().for_each(|holder| seen(*holder).hash(into));
         (budget, ticks).hash(into);
     }
 }

@@ -21,6 +21,10 @@ fn main() -> ExitCode {
     let copy = root.join("target/core-mutants");
     let wanted: Vec<String> = std::env::args().skip(1).collect();
     let text = fs::read_to_string(here.join("mutants.txt")).expect("mutants.txt is there");
+    // A file that is gone must not stay in the copy.
+    for folder in ["src", "crates"] {
+        let _ = fs::remove_dir_all(copy.join(folder));
+    }
     copy_folder(&root.join("src/core"), &copy.join("src/core"));
     copy_folder(&here.join("src"), &copy.join("crates/explorer/src"));
     let manifest = fs::read_to_string(here.join("Cargo.toml")).expect("the manifest is there");
@@ -37,11 +41,10 @@ fn main() -> ExitCode {
                 .iter()
                 .any(|part| mutant.name.contains(part.as_str()));
         if is_check {
-            assert!(
-                place_of(&mutant.before, &root.join("src/core")).is_some(),
-                "{}: the text occurs once",
-                mutant.name
-            );
+            if place_of(&mutant.before, &root.join("src/core")).is_none() {
+                println!("{}: src/core does not have the text once", mutant.name);
+                missed += 1;
+            }
             continue;
         }
         if !is_wanted {
@@ -131,7 +134,7 @@ fn place_of(wanted: &str, folder: &Path) -> Option<(PathBuf, String, Range<usize
     let mut found = None;
     for entry in fs::read_dir(folder).expect("the folder is there") {
         let path = entry.expect("the folder can be read").path();
-        if path.ends_with("tests.rs") {
+        if path.ends_with("tests.rs") || path.is_dir() {
             continue;
         }
         let text = fs::read_to_string(&path).expect("the file can be read");

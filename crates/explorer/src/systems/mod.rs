@@ -1,199 +1,19 @@
 //! The small systems that are explored.
 
-use crate::{
-    core::facts::Limits,
-    event::Event,
-    system::{Budget, Step, System, TICK},
-};
+mod build;
 
-/// The steps of a task: `L` lock, `F` lock with a lease of its own, `T` try, `U` unlock.
-fn steps(text: &str) -> Vec<Step> {
-    let step = |letter| match letter {
-        'L' => Step::Lock,
-        'F' => Step::LockFixed,
-        'T' => Step::Try,
-        'U' => Step::Unlock,
-        _ => unreachable!("a step is one of L, F, T, U"),
-    };
-    text.chars().map(step).collect()
-}
+use build::*;
 
-fn system(name: &'static str, tasks: [[&str; 2]; 2]) -> System {
-    System {
-        name,
-        tasks: tasks.map(|[first, second]| [steps(first), steps(second), Vec::new()]),
-        begins: &[],
-        owners: [[0, 1, 2]; 2],
-        limits: Limits {
-            watched_lease: TICK * 3,
-            drift_percent: 0,
-            least_drift: TICK,
-            poll: TICK * 2,
-            window: TICK / 2,
-            pick_up: TICK * 20,
-            echo: TICK / 2,
-            hands_off: true,
-        },
-        fixed_lease: TICK * 5,
-        budget: Budget::default(),
-        ticks: 0,
-        clocks_lag: false,
-        timers_lag: false,
-        unordered: false,
-        keeps_answers: false,
-        batches: false,
-        elsewhere: false,
-    }
-}
-
-/// Faults by kind; two of all kinds together, unless `all` says otherwise.
-fn with(system: System, ticks: u8, budget: Budget) -> System {
-    let all = match budget.all {
-        0 => 2,
-        all => all,
-    };
-    System {
-        ticks,
-        budget: Budget { all, ..budget },
-        ..system
-    }
-}
-
-const NONE: Budget = Budget {
-    breaks: 0,
-    lost_messages: 0,
-    dropped_futures: 0,
-    dropped_guards: 0,
-    forced: 0,
-    refused: 0,
-    failovers: 0,
-    late_pick_ups: 0,
-    all: 0,
-};
-const BREAK: Budget = Budget { breaks: 1, ..NONE };
-const DROPS: Budget = Budget {
-    dropped_futures: 1,
-    dropped_guards: 1,
-    late_pick_ups: 1,
-    ..NONE
-};
-const BREAK_AND_DROPS: Budget = Budget { breaks: 1, ..DROPS };
-const FORCED: Budget = Budget {
-    forced: 1,
-    lost_messages: 1,
-    ..NONE
-};
-const FORCED_ONCE: Budget = Budget {
-    forced: 1,
-    all: 1,
-    ..NONE
-};
-const REFUSED: Budget = Budget {
-    refused: 1,
-    breaks: 1,
-    dropped_futures: 1,
-    ..NONE
-};
-const FAILOVER: Budget = Budget {
-    failovers: 1,
-    all: 1,
-    ..NONE
-};
-
-/// The clocks of clients, or their timers, are late.
-fn late(system: System) -> System {
-    System {
-        clocks_lag: true,
-        timers_lag: true,
-        ..system
-    }
-}
-
-/// The first two tasks of the first client are of one owner.
-fn twins(system: System) -> System {
-    System {
-        owners: [[0, 0, 1], [0, 1, 2]],
-        ..system
-    }
-}
-
-/// The first client has a third task, of another owner.
-fn third(mut system: System, text: &str) -> System {
-    system.tasks[0][2] = steps(text);
-    system
-}
-
-/// Requests of a client overtake each other.
-fn unordered(system: System) -> System {
-    System {
-        unordered: true,
-        ..system
-    }
-}
-
-/// Operations wait for their batches.
-fn batched(system: System) -> System {
-    System {
-        batches: true,
-        ..system
-    }
-}
-
-/// Answers that were read before a break reach the machine after it.
-fn keeping(system: System) -> System {
-    System {
-        keeps_answers: true,
-        ..system
-    }
-}
-
-/// Messages come from another server than that of the lock.
-fn elsewhere(system: System) -> System {
-    System {
-        elsewhere: true,
-        ..system
-    }
-}
-
-const ONE: [[&str; 2]; 2] = [["LU", ""], ["LU", ""]];
-const LOCAL: [[&str; 2]; 2] = [["LU", "LU"], ["LU", ""]];
-const ALONE: [[&str; 2]; 2] = [["LU", "LU"], ["", ""]];
-const NESTED: [[&str; 2]; 2] = [["LLUU", "LU"], ["", ""]];
-const REENTRY: [[&str; 2]; 2] = [["LLUU", ""], ["LU", ""]];
-
-/// The second client has had the lock. The first one, which has waited for it, listens. It has released the lock while its second task
-/// waits, and the answer is lost.
-const RELEASED_IN_DOUBT: &[Event] = &[
-    Event::Step(1, 0),
-    Event::Run(1, 0),
-    Event::Answer(1, 0),
-    Event::Poll(1, 0),
-    Event::Step(0, 0),
-    Event::Run(0, 0),
-    Event::Answer(0, 0),
-    Event::Subscribe(0),
-    Event::Stream(0),
-    Event::Run(0, 0),
-    Event::Answer(0, 0),
-    Event::Step(1, 0),
-    Event::Run(1, 0),
-    Event::Answer(1, 0),
-    Event::Poll(1, 0),
-    Event::Stream(0),
-    Event::Run(0, 0),
-    Event::Answer(0, 0),
-    Event::Poll(0, 0),
-    Event::Tick { quiet: true },
-    Event::Run(0, 0),
-    Event::Answer(0, 0),
-    Event::Step(0, 1),
-    Event::Step(0, 0),
-    Event::Run(0, 0),
-    Event::Break(0),
-];
+use crate::system::{Budget, System};
 
 /// What a test run can afford, in the order that finds errors soonest.
 pub fn small() -> Vec<System> {
+    let mut all = small_plain();
+    all.extend(small_fair());
+    all
+}
+
+fn small_plain() -> Vec<System> {
     let solo = [["LU", ""], ["", ""]];
     let again = [["LULU", "LU"], ["", ""]];
     let fixed = [["LFUU", ""], ["", ""]];
@@ -283,6 +103,79 @@ pub fn small() -> Vec<System> {
     ]
 }
 
+/// The same for fair locks.
+fn small_fair() -> Vec<System> {
+    let tries = [["LU", "TU"], ["LU", ""]];
+    let dropped_future = Budget {
+        dropped_futures: 1,
+        all: 1,
+        ..NONE
+    };
+    let lost_message = Budget {
+        lost_messages: 1,
+        all: 1,
+        ..NONE
+    };
+    let refused = Budget {
+        refused: 1,
+        all: 1,
+        ..NONE
+    };
+    vec![
+        // Callers leave, and the connection breaks, while they have places.
+        fair(with(system("fair-pair", ONE), 0, BREAK_AND_DROPS)),
+        // Two clients, and two owners of one of them, take their turns.
+        fair(with(system("fair-local", LOCAL), 0, NONE)),
+        // Two owners of one client ask beside each other.
+        fair(with(system("fair-alone", ALONE), 0, BREAK_AND_DROPS)),
+        // Two tasks of one owner have one place.
+        fair(twins(with(system("fair-twins", LOCAL), 0, NONE))),
+        // A task leaves while another one of its owner waits.
+        fair(twins(with(
+            system("fair-twins-drops", ALONE),
+            0,
+            BREAK_AND_DROPS,
+        ))),
+        // A task leaves when its turn comes, and another one of its owner takes it.
+        System {
+            begins: QUEUED,
+            ..fair(twins(with(
+                system("fair-twins-turn", [["LU", "LU"], ["LU", "LU"]]),
+                0,
+                dropped_future,
+            )))
+        },
+        // A task that tries gets the lock while another one of its owner waits.
+        fair(twins(with(
+            system("fair-twins-tries", tries),
+            0,
+            lost_message,
+        ))),
+        // An owner enters again beside a waiter.
+        fair(with(system("fair-nested", NESTED), 0, BREAK)),
+        // A caller that tries takes no place.
+        fair(with(system("fair-tries", tries), 0, NONE)),
+        // The lock is forced open beside a waiter of the same client.
+        fair(with(system("fair-force-alone", ALONE), 0, FORCED)),
+        // The answer to a grant that was forced open arrives after the next grant.
+        unordered(fair(with(system("fair-lanes", ALONE), 0, FORCED_ONCE))),
+        // A place is not left, because the server refuses it.
+        fair(with(system("fair-refused", ALONE), 0, refused)),
+        // A lease ends while a waiter asks.
+        fair(with(system("fair-slow", ONE), 3, NONE)),
+        // A place ends while its waiter asks, or is out of touch.
+        short_places(fair(with(system("fair-places", ONE), 1, BREAK))),
+        // A failover loses places, or brings them back.
+        fair(keeping(with(system("fair-failover", ONE), 0, FAILOVER))),
+        // The same, while the waiters still listen.
+        fair(keeping(elsewhere(with(
+            system("fair-elsewhere", ONE),
+            0,
+            FAILOVER,
+        )))),
+    ]
+}
+
 /// What takes minutes.
 pub fn large() -> Vec<System> {
     let two = [["LU", "LU"], ["LU", "LU"]];
@@ -337,6 +230,13 @@ pub fn large() -> Vec<System> {
             },
         )),
         with(system("four", two), 1, NONE),
+        fair(with(system("fair-four", two), 0, NONE)),
+        fair(with(system("fair-force", LOCAL), 0, FORCED_ONCE)),
+        fair(with(
+            system("fair-break", LOCAL),
+            0,
+            Budget { all: 1, ..BREAK },
+        )),
         with(
             system("four-break", two),
             0,

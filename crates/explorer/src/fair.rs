@@ -1,0 +1,169 @@
+//! The queue of a fair lock, as its scripts keep it.
+
+use crate::{
+    core::facts::{Answer, Wait},
+    server::{Data, Heard, Holder},
+    world::in_ticks,
+};
+
+/// The most waiters of a system.
+const MOST: usize = 4;
+
+/// The waiters in the order of their turns, and the ticks for which they keep their places.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Queue {
+    places: [Option<(Holder, u8)>; MOST],
+}
+
+impl Queue {
+    pub fn iter(&self) -> impl Iterator<Item = (Holder, u8)> {
+        self.places.iter().copied().flatten()
+    }
+
+    pub fn head(&self) -> Option<(Holder, u8)> {
+        self.places[0]
+    }
+
+    pub fn has(&self, owner: Holder) -> bool {
+        self.iter().any(|(holder, _)| holder == owner)
+    }
+
+    pub fn remove(&mut self, owner: Holder) {
+        let left = self.iter().filter(|(holder, _)| *holder != owner);
+        let mut left: Vec<_> = left.map(Some).collect();
+        left.resize(MOST, None);
+        self.places.copy_from_slice(&left);
+    }
+
+    fn insert(&mut self, at: usize, owner: Holder, left: u8) {
+        let mut places: Vec<_> = self.iter().collect();
+        places.insert(at, (owner, left));
+        for (place, waiter) in self.places.iter_mut().zip(places) {
+            *place = Some(waiter);
+        }
+    }
+
+    fn push(&mut self, owner: Holder, left: u8) {
+        self.insert(self.iter().count(), owner, left);
+    }
+
+    fn keep(&mut self, owner: Holder, left: u8) {
+        let mut places = self.places.iter_mut().flatten();
+        if let Some(place) = places.find(|(holder, _)| *holder == owner) {
+            place.1 = left;
+        }
+    }
+
+    /// Removes waiters at the head whose places have ended, but not `owner`.
+    fn prune(&mut self, owner: Option<Holder>) {
+        while let Some((head, 0)) = self.head()
+            && Some(head) != owner
+        {
+            self.remove(head);
+        }
+    }
+
+    /// The head hears.
+    pub fn notified(&self) -> Heard {
+        self.head()
+            .map_or(Heard::None, |(head, _)| Heard::One(head))
+    }
+
+    pub fn tick(&mut self) {
+        for (_, left) in self.places.iter_mut().flatten() {
+            *left = left.saturating_sub(1);
+        }
+    }
+}
+
+impl Data {
+    /// An acquire by an owner without holds. `place`: the ticks for which a waiter keeps its place.
+    pub fn acquire_in_turn(
+        &mut self,
+        owner: Holder,
+        lease: u8,
+        wait: Option<Wait>,
+        place: u8,
+    ) -> (Answer, Heard) {
+        let is_free = self.holder.is_none();
+        let mut heard = Heard::None;
+        if is_free {
+            self.queue.prune(Some(owner));
+            match self.queue.head() {
+                Some((head, _)) if head != owner => {
+                    if wait.is_some_and(|wait| wait.notify_head) {
+                        heard = Heard::One(head);
+                    }
+                }
+                head => {
+                    (self.holder, self.holds, self.left) = (Some(owner), 1, lease);
+                    self.queue.remove(owner);
+                    let tells = head.is_some() && lease < place;
+                    return (
+                        Answer::Done,
+                        if tells { self.queue.notified() } else { heard },
+                    );
+                }
+            }
+        }
+        let Some(wait) = wait else {
+            return (Answer::Busy { remaining: None }, heard);
+        };
+        self.take_place(
+            owner,
+            in_ticks(wait.since_last),
+            !wait.since_last.is_zero(),
+            place,
+        );
+        let head = self.queue.head();
+        let ticks = match head {
+            Some((_, left)) if is_free => {
+                let second = self.queue.iter().nth(1).map(|(holder, _)| holder);
+                (second == Some(owner) || left == 0).then_some(left)
+            }
+            _ => (head.map(|(head, _)| head) == Some(owner)).then_some(self.left),
+        };
+        let remaining = ticks.map(|ticks| crate::system::TICK * u32::from(ticks));
+        (Answer::Busy { remaining }, heard)
+    }
+
+    fn take_place(&mut self, owner: Holder, waited: u8, goes_on: bool, place: u8) {
+        let queue = &mut self.queue;
+        let score = queue.iter().find(|(holder, _)| *holder == owner);
+        match score {
+            Some((_, left)) => {
+                let is_first = queue.head().map(|(head, _)| head) == Some(owner);
+                let refreshed = if is_first {
+                    place
+                } else {
+                    place.max(left + waited)
+                };
+                queue.keep(owner, refreshed);
+            }
+            None if goes_on && waited < place => queue.insert(0, owner, place),
+            None if goes_on => queue.push(owner, place),
+            None => {
+                let last = queue.iter().last().map_or(0, |(_, left)| left);
+                queue.push(owner, place.max(last));
+            }
+        }
+    }
+
+    /// The owner leaves the queue.
+    pub fn abandon(&mut self, owner: Holder) -> (Answer, Heard) {
+        let was_first = self.queue.head().map(|(head, _)| head) == Some(owner);
+        self.queue.remove(owner);
+        let heard = if was_first {
+            self.queue.notified()
+        } else {
+            Heard::None
+        };
+        (Answer::Done, heard)
+    }
+
+    /// The head of the queue, once dead waiters before it are removed.
+    pub fn next_in_queue(&mut self) -> Heard {
+        self.queue.prune(None);
+        self.queue.notified()
+    }
+}
