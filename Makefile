@@ -49,7 +49,7 @@ TEST_THREADS ?= 8
 
 # The packages with examples in their documentation. `models` has none of its own: it includes files of the crate, and
 # cargo runs the examples of a package that is asked for by name, whatever its manifest says.
-DOCUMENTED := -p redisson-lock -p testbed --all-features
+DOCUMENTED := -p redisson-lock -p redisson-lock-test -p testbed --all-features
 # One set of packages and features, and one profile, for lints, documentation and tests: what one builds, the next uses.
 PACKAGES := -p models -p histories -p explorer -p rlock $(DOCUMENTED)
 
@@ -142,13 +142,15 @@ test: ## What every change must pass, in minutes: lints, docs, and a test of eve
 # The test programs that take seconds.
 run-small:
 	tools/run-tests.sh lib "no server needed"
-	@for example in unit_test singleton_job leader_election read_write_cache; do \
+	@for example in singleton_job leader_election read_write_cache; do \
 		tools/run-tests.sh $$example "in memory" || exit 1; \
 	done
 	tools/run-tests.sh models "under loom"
 	tools/run-tests.sh explorer:small "in memory"
 	tools/run-tests.sh gauges "in memory"
 	tools/run-tests.sh memory "in memory"
+	tools/run-tests.sh redisson-lock-test:lib "in memory"
+	tools/run-tests.sh redisson-lock-test:unit_test "in memory"
 	tools/run-tests.sh histories:lib "no server needed"
 	tools/run-tests.sh testbed:lib "no server needed"
 	tools/run-tests.sh testbed:it "on redis-server"
@@ -195,6 +197,7 @@ lint-text:
 	$(CARGO) fmt --all --check
 	tools/check-recipes.sh
 	tools/check-dependencies.sh
+	tools/check-versions.sh
 	tools/simulate-mutants.sh --check
 	$(CARGO) test --quiet -p pages
 	$(CARGO) run --quiet -p pages
@@ -217,7 +220,7 @@ doc: ## The API documentation, warnings denied; links of pages into it
 
 # --- What a release needs besides `make test-all`. See RELEASING.md ------------------------------------------
 
-package: ## What crates.io would get: packaged, unpacked and built with and without features
+package: ## What crates.io would get of the library, the test kit and rlock: packaged, unpacked and built elsewhere
 	tools/check-package.sh
 
 msrv: ## Builds with the oldest supported Rust (rust-version of Cargo.toml; rustup installs it)

@@ -49,11 +49,11 @@ async fn main() -> Result<(), Error> {
     Ok(())
 }
 
-#[cfg(all(test, feature = "test-util"))]
+#[cfg(test)]
 mod tests {
     use std::future::pending;
 
-    use redisson_lock::test_util::InMemoryRedis;
+    use redisson_lock_test::InMemoryRedis;
     use tokio::{sync::oneshot, time::timeout};
 
     use super::*;

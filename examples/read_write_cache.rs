@@ -71,9 +71,9 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-#[cfg(all(test, feature = "test-util"))]
+#[cfg(test)]
 mod tests {
-    use redisson_lock::test_util::InMemoryRedis;
+    use redisson_lock_test::InMemoryRedis;
 
     use super::*;
 

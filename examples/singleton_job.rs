@@ -63,9 +63,9 @@ async fn main() -> Result<(), Error> {
     Ok(())
 }
 
-#[cfg(all(test, feature = "test-util"))]
+#[cfg(test)]
 mod tests {
-    use redisson_lock::test_util::InMemoryRedis;
+    use redisson_lock_test::InMemoryRedis;
     use tokio::time::sleep;
 
     use super::*;

@@ -33,12 +33,19 @@ mod rate_limit;
 mod redis;
 mod semaphore;
 mod server_text;
+#[cfg(not(feature = "__simulation"))]
+mod simulation;
+#[cfg(feature = "__simulation")]
+#[doc(hidden)]
+pub mod simulation;
 mod since;
 mod sync;
-#[cfg(feature = "test-util")]
-pub mod test_util;
 mod timers;
 mod tls_verification;
+#[cfg(not(feature = "transport"))]
+mod transport;
+#[cfg(feature = "transport")]
+pub mod transport;
 mod wire;
 
 pub use back_off::BackOff;

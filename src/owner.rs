@@ -9,6 +9,8 @@ use std::{
 use bytes::Bytes;
 use uuid::Uuid;
 
+use crate::simulation;
+
 tokio::task_local! {
     static SCOPE: Owner;
 }
@@ -124,7 +126,10 @@ impl Owner {
         reason = "a default is expected to equal another default"
     )]
     pub fn new() -> Self {
-        Self(next(&EXPLICIT, Space::Explicit))
+        Self(match simulation::owner_number() {
+            Some(count) => number(count, Space::Explicit),
+            None => next(&EXPLICIT, Space::Explicit),
+        })
     }
 
     /// Runs `future` as this owner, whichever task polls it.
@@ -186,37 +191,6 @@ impl fmt::Display for Owner {
 impl fmt::Debug for Owner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Owner({})", self.0)
-    }
-}
-
-/// Owners of a simulation: each history counts them anew.
-#[cfg(feature = "test-util")]
-pub(crate) mod simulation {
-    use std::cell::Cell;
-
-    use super::{Owner, Space, number};
-
-    thread_local! {
-        static NEXT: Cell<u64> = const { Cell::new(1) };
-        static RUNNING: Cell<bool> = const { Cell::new(false) };
-    }
-
-    /// Whether this thread runs a simulation. All randomness then comes from fastrand, which the simulation seeds.
-    pub(crate) fn is_running() -> bool {
-        RUNNING.get()
-    }
-
-    /// Begins a simulation on this thread. The number of its next owner is `first`.
-    pub fn count_owners_from(first: u64) {
-        RUNNING.set(true);
-        NEXT.set(first);
-    }
-
-    /// Returns an owner that differs from every other one of this thread since the last `count_owners_from`.
-    pub fn next_owner() -> Owner {
-        let count = NEXT.get();
-        NEXT.set(count + 1);
-        Owner(number(count, Space::Explicit))
     }
 }
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds the library with the Rust that Cargo.toml names as the oldest one, with and without features.
+# Builds the library, with and without features, and the test kit with the Rust that Cargo.toml names as the oldest one.
 set -euo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -10,4 +10,5 @@ export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$PWD/target}/msrv
 cargo "+$version" check --quiet -p redisson-lock
 cargo "+$version" check --quiet -p redisson-lock --no-default-features --features serde
 cargo "+$version" check --quiet -p redisson-lock --all-features
+cargo "+$version" check --quiet -p redisson-lock-test
 echo "msrv: builds with Rust $version"

@@ -67,7 +67,7 @@ restore() {
 
 # Prints the program of the tests $@.
 build() {
-  (cd "$tree" && "${CARGO:-cargo}" test --quiet --locked "${profile[@]}" --features test-util "$@" --no-run \
+  (cd "$tree" && "${CARGO:-cargo}" test --quiet --locked "${profile[@]}" "$@" --no-run \
     --target-dir "$here/build" --message-format json-render-diagnostics 2>"$here/build.log") |
     sed -n 's/.*"executable":"\([^"]*\)".*/\1/p' | tail -1
 }

@@ -77,5 +77,6 @@ check() {
 check -p redisson-lock
 check -p redisson-lock --no-default-features --features serde
 check -p redisson-lock --all-features
+check -p redisson-lock-test
 check -p rlock
 say "compiles for $target"

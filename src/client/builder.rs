@@ -2,6 +2,8 @@
 
 mod credentials_provider;
 mod resolver;
+#[cfg(feature = "transport")]
+mod transport;
 
 use std::{fmt, path::PathBuf, pin::Pin, sync::Arc, time::Duration};
 
@@ -39,6 +41,8 @@ pub struct LockClientBuilder {
     protocol: Option<Protocol>,
     connect_timeout: Option<Duration>,
     retry_start: Duration,
+    #[cfg(feature = "transport")]
+    transport: Option<Arc<dyn crate::transport::Transport>>,
     config: Config,
 }
 
@@ -121,6 +125,8 @@ impl LockClientBuilder {
             protocol: None,
             connect_timeout: None,
             retry_start: Duration::ZERO,
+            #[cfg(feature = "transport")]
+            transport: None,
             config: Config::default(),
         }
     }
@@ -265,7 +271,7 @@ impl LockClientBuilder {
         self
     }
 
-    #[cfg(any(feature = "test-util", feature = "redisson-yaml"))]
+    #[cfg(feature = "redisson-yaml")]
     pub(crate) fn target(self, target: Target) -> Self {
         self.named_by("a given server", Ok(target))
     }
@@ -659,6 +665,18 @@ impl LockClientBuilder {
             }));
         };
         let mut target = target?;
+        #[cfg(feature = "transport")]
+        if let Some(transport) = self.transport {
+            transport::reach(
+                &mut target,
+                transport,
+                [
+                    ("credentials_provider", self.credentials_provider.is_some()),
+                    ("resolver", self.resolver.is_some()),
+                    ("TLS", !self.tls.is_empty()),
+                ],
+            )?;
+        }
         if let Some(provider) = self.credentials_provider {
             credentials_provider::check_alone(&self.credentials, &self.sentinel_credentials)?;
             target.log_in_by(provider)?;

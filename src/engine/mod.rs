@@ -110,6 +110,7 @@ use crate::{
     owner::{Owner, OwnerId},
     rate_limit::RateLimit,
     redis::{self, Answered, Batcher, BoxFuture, CallError, Event, Events, Target},
+    simulation,
     sync::lock,
     timers,
     wire::{
@@ -176,7 +177,10 @@ pub(crate) struct Engine {
 /// Returns the id of a client. Its time tells other clients how old the holds can be. Its random bits come from the operating system,
 /// so that copies of a process differ (P-T10).
 fn new_client_id() -> Uuid {
-    Uuid::new_v7(Timestamp::now(NoContext))
+    match simulation::id() {
+        Some(id) => uuid::Builder::from_random_bytes(id.to_le_bytes()).into_uuid(),
+        None => Uuid::new_v7(Timestamp::now(NoContext)),
+    }
 }
 
 /// Limits of log lines about events that may concern many holds at once.
@@ -251,7 +255,7 @@ impl EngineHandle {
             )));
         }
         runtime::check_drivers(target.is_reached_from_anywhere())?;
-        let id = target.client_id.unwrap_or_else(new_client_id);
+        let id = new_client_id();
         target.name_connections(&config.connection_name(id));
         let final_requests = FinalRequests::new(target.clone());
         let connected = redis::connect(target, &config).await?;

@@ -48,9 +48,4 @@ page!(read_write_lock, "read-write-lock.md");
 page!(semaphore, "semaphore.md");
 page!(simple_lock, "simple-lock.md");
 page!(your_provider, "your-provider.md");
-// Its example needs the feature.
-#[cfg(feature = "test-util")]
 page!(testing_your_code, "testing-your-code.md");
-/// The page needs the feature `test-util`, which it explains.
-#[cfg(not(feature = "test-util"))]
-pub mod testing_your_code {}

@@ -17,6 +17,8 @@ use crate::{endpoint_kind::EndpointKind, error::Error, server_text};
 
 /// How long a `PING` may stay unanswered before its connection counts as broken.
 pub(super) const PING_WAIT: Duration = Duration::from_secs(2);
+/// How long a close waits for pending answers.
+const QUIT_WAIT: Duration = Duration::from_millis(500);
 
 /// Whether `ROLE` answered that the server is a master.
 fn is_master(role: &Frame) -> bool {
@@ -40,6 +42,14 @@ pub(super) async fn command(
         .map(|word| Bytes::copy_from_slice(word.as_bytes()));
     let answer = connection.send(name, args.collect()).await;
     answer.map_err(|reason| reason.as_ref().to_owned())
+}
+
+/// Sends `QUIT`, and waits until the server has answered all earlier commands.
+pub(super) async fn quit(connection: &dyn Connection) {
+    let quitting = connection.send("QUIT", Vec::new());
+    if timeout(QUIT_WAIT, quitting).await.is_err() {
+        tracing::debug!("closed a connection with unanswered calls");
+    }
 }
 
 /// The id of the node that made this list of nodes.

@@ -64,7 +64,7 @@ impl ConnectError {
         Self {
             kind: ConnectErrorKind::Config,
             details: "tokio's clock is paused, so every time limit ends before a real server can answer: resume the \
-             clock, or use `InMemoryRedis` (feature `test-util`)"
+             clock, or use `InMemoryRedis` of redisson-lock-test"
                 .into(),
         }
     }

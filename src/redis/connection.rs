@@ -1,10 +1,7 @@
-//! The traits of a connection: commands out, frames and messages in. [`socket`](super::socket) makes real connections,
-//! [`test_util`](crate::test_util) connections to a server in memory.
+//! The trait of what makes connections, and what they need. [`socket`](super::socket) makes real connections, and [`given`](super::given)
+//! those of a program's own [`transport`](crate::transport).
 
-use std::{fmt, pin::Pin, sync::Arc, time::Duration};
-
-use bytes::Bytes;
-use futures_util::stream::Stream;
+use std::{fmt, sync::Arc, time::Duration};
 
 use super::{
     BoxFuture,
@@ -16,26 +13,9 @@ use super::{
     resolver::Resolver,
     tls::Tls,
 };
-use crate::protocol::Protocol;
+use crate::{protocol::Protocol, transport};
 
-/// A value of the server, in either version of the protocol.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Frame {
-    /// No value.
-    Null,
-    /// An integer.
-    Number(i64),
-    /// A short text of the server's own, such as `OK`.
-    Status(Bytes),
-    /// A string of bytes.
-    Text(Bytes),
-    /// A refusal, with its message.
-    Error(String),
-    /// Several values.
-    List(Vec<Frame>),
-    /// Names and values.
-    Map(Vec<(Frame, Frame)>),
-}
+pub(crate) use crate::transport::{Connection, Frame, Pushed};
 
 /// A server, and the credentials for it.
 #[derive(Clone)]
@@ -90,14 +70,6 @@ pub(crate) struct ConnectOptions {
     pub(crate) messages: usize,
     /// Whether the server is a sentinel.
     pub(crate) is_sentinel: bool,
-}
-
-impl ConnectOptions {
-    /// The first handshake, for a transport whose servers accept every one.
-    #[cfg(feature = "test-util")]
-    pub(crate) fn handshake(&self) -> Handshake {
-        self.handshakes.first().copied().unwrap_or(Handshake::Hello)
-    }
 }
 
 /// How sockets are opened, as far as the client sets it.
@@ -166,31 +138,4 @@ pub(crate) struct Opened {
 }
 
 /// The answer to a command, or why there is none.
-pub(crate) type Answer<'a> = Pin<Box<dyn Future<Output = Result<Frame, Arc<str>>> + Send + 'a>>;
-
-/// An open connection to one server.
-pub(crate) trait Connection: Send + Sync {
-    /// Sends one command; the answer may be an error frame. Commands are sent in the order in which their futures are first
-    /// polled. A command that is sent after the connection's end may stay unanswered.
-    fn send(&self, name: &'static str, args: Vec<Bytes>) -> Answer<'_>;
-
-    /// The messages that arrive from now on.
-    fn messages(&self) -> Pin<Box<dyn Stream<Item = Pushed> + Send>>;
-
-    /// Sends `QUIT`. The server answers it after all earlier commands.
-    fn quit(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
-}
-
-/// Data that a server sends without a request.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Pushed {
-    /// A message on a channel.
-    Message {
-        /// The channel.
-        channel: Bytes,
-        /// The payload.
-        payload: Bytes,
-    },
-    /// The receiver was behind, and messages were lost.
-    Missed,
-}
+pub(crate) type Answer<'a> = transport::BoxFuture<'a, Result<Frame, Arc<str>>>;

@@ -111,10 +111,6 @@ impl Connection for Peer {
     fn messages(&self) -> Pin<Box<dyn Stream<Item = Pushed> + Send>> {
         Box::pin(stream::empty())
     }
-
-    fn quit(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-        Box::pin(std::future::ready(()))
-    }
 }
 
 fn old() -> Identity {

@@ -45,8 +45,11 @@ pub(crate) enum OwnEnd {
     /// The path of the server's socket.
     Unix(PathBuf),
     /// A server in this process.
-    #[cfg_attr(not(any(test, feature = "test-util")), expect(dead_code))]
+    #[cfg_attr(not(any(test, feature = "transport")), expect(dead_code))]
     InProcess,
+    /// A transport of the program knows it.
+    #[cfg_attr(not(feature = "transport"), expect(dead_code))]
+    Unknown,
 }
 
 /// The transport of the bytes.

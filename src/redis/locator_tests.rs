@@ -6,7 +6,7 @@ use futures_util::stream::{self, Stream};
 use super::*;
 use crate::protocol::Protocol;
 use crate::redis::{
-    Servers,
+    attempts::Servers,
     connect_error::{ConnectError, ConnectErrorKind},
     connection::{
         Answer as Answered, ConnectOptions, Connection, Frame, Opened, Pushed, Transport,
@@ -119,10 +119,6 @@ impl Connection for Sentinel {
 
     fn messages(&self) -> std::pin::Pin<Box<dyn Stream<Item = Pushed> + Send>> {
         Box::pin(stream::pending())
-    }
-
-    fn quit(&self) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-        Box::pin(ready(()))
     }
 }
 

@@ -3,8 +3,9 @@
 use super::{
     conn,
     connect_error::{ConnectError, ConnectErrorKind},
-    connection::{Connection, Frame, ServerConfig},
+    connection::{ConnectOptions, Connection, Frame, ServerConfig},
     driver::GARBAGE,
+    endpoint::Endpoint,
     frame,
     handshake::Handshake,
 };
@@ -37,6 +38,39 @@ impl Failed {
             try_next: try_next && is_closed,
             error,
         }
+    }
+}
+
+/// The handshakes that a server has refused, one after the other.
+#[derive(Default)]
+pub(super) struct RefusedHandshakes(Option<ConnectError>);
+
+impl RefusedHandshakes {
+    /// The server has refused another one. Returns the error if the next handshake would fail too.
+    pub(super) fn add(
+        &mut self,
+        failed: Failed,
+        options: ConnectOptions,
+        server: &Endpoint,
+    ) -> Result<(), ConnectError> {
+        let error = match self.0.take() {
+            Some(earlier) => earlier.or(failed.error),
+            None => failed.error,
+        };
+        let is_closed = error.kind == ConnectErrorKind::Closed;
+        if !failed.try_next || (is_closed && !options.after_close) {
+            return Err(error);
+        }
+        tracing::debug!(
+            %server, reason = error.details, "the server does not accept the handshake"
+        );
+        self.0 = Some(error);
+        Ok(())
+    }
+
+    /// The error after the last handshake.
+    pub(super) fn into_error(self) -> ConnectError {
+        self.0.unwrap_or_else(ConnectError::timeout)
     }
 }
 

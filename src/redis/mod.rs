@@ -41,6 +41,8 @@ mod frame;
 mod fred;
 #[cfg(test)]
 mod fuzz_tests;
+#[cfg(feature = "transport")]
+mod given;
 pub(crate) mod handshake;
 mod hash_slot;
 mod load;
@@ -64,7 +66,7 @@ mod target;
 mod tls;
 mod url;
 
-use std::{pin::Pin, sync::Arc};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use tokio::{runtime::Handle, time::Instant};
@@ -72,8 +74,6 @@ use tokio_util::task::TaskTracker;
 
 #[cfg(feature = "fred")]
 pub(crate) use self::fred::FredClient;
-#[cfg(any(test, feature = "test-util"))]
-pub(crate) use attempts::Servers;
 pub(crate) use batcher::Batcher;
 pub(crate) use bundle::SendPermit;
 pub(crate) use client_names::ClientNames;
@@ -84,8 +84,6 @@ use events::EventSender;
 pub(crate) use events::Events;
 pub(crate) use hash_slot::HashSlot;
 use hash_slot::SLOTS;
-#[cfg(feature = "test-util")]
-pub(crate) use hash_slot::hash_slot;
 pub(crate) use provider::Provider;
 pub(crate) use resolver::Resolver;
 use server::SingleServer;
@@ -103,7 +101,7 @@ use crate::{
     },
 };
 
-pub(crate) type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+pub(crate) type BoxFuture<T> = crate::transport::BoxFuture<'static, T>;
 
 /// A reply, and the acknowledgements of replicas, if the call waited for them.
 #[derive(Debug, Clone)]

@@ -13,6 +13,7 @@ fn describes(info: &str, end: &OwnEnd) -> bool {
     let seen = |name| field(info, name);
     match end {
         OwnEnd::InProcess => true,
+        OwnEnd::Unknown => false,
         OwnEnd::Unix(path) => {
             let path_at_server = seen("addr").and_then(|seen| seen.strip_suffix(":0"));
             path.to_str()

@@ -15,8 +15,12 @@ use super::{
     locator::{Locator, Question},
     target::Target,
 };
-pub use super::{cluster::Preferred, connection::Frame, rights::QUESTION as MAY_PUBLISH};
+pub use super::{cluster::Preferred, rights::QUESTION as MAY_PUBLISH};
+pub use crate::transport::Frame;
 use crate::{endpoint_kind::EndpointKind, error::Error, since::Since, wire::Refusal};
+
+/// docs/operations.md, with the rights of each kind.
+pub const OPERATIONS: &str = include_str!("../../docs/operations.md");
 
 /// Returns what the text of an owner tells of the age of its holds.
 pub fn since(owner: &str) -> Since {

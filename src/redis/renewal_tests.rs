@@ -37,10 +37,6 @@ impl Connection for Peer {
     fn messages(&self) -> Pin<Box<dyn Stream<Item = Pushed> + Send>> {
         Box::pin(stream::empty())
     }
-
-    fn quit(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-        Box::pin(std::future::ready(()))
-    }
 }
 
 /// The logins within `time` of a connection whose credentials are valid for `first`, and why it ended.

@@ -16,7 +16,7 @@ use futures_util::stream::{self, Stream};
 use tokio::{
     sync::{mpsc, oneshot},
     task::JoinHandle,
-    time::{Instant, timeout, timeout_at},
+    time::{Instant, timeout_at},
 };
 
 use super::{
@@ -30,15 +30,12 @@ use super::{
     driver::{self, Driver, Received, Request},
     endpoint::{Endpoint, Socket},
     handshake::{Handshake, Version},
-    log_in::{Failed, Greeted, shake_hands},
+    log_in::{Failed, Greeted, RefusedHandshakes, shake_hands},
     provider::Provider,
     renewal::Renewal,
     tls::Tls,
 };
 use crate::error::Error;
-
-/// How long a close waits for pending answers.
-const QUIT_WAIT: Duration = Duration::from_millis(500);
 
 /// A lead of tokio's clock over the machine's from which the clock counts as paused.
 const PAUSED_AHEAD: Duration = Duration::from_millis(500);
@@ -181,7 +178,7 @@ impl Sockets {
         options: ConnectOptions,
         end: Option<Instant>,
     ) -> Result<Opened, ConnectError> {
-        let mut earlier: Option<ConnectError> = None;
+        let mut refused = RefusedHandshakes::default();
         let mut dialed = Some(dialed);
         for handshake in options.handshakes {
             let opening = async {
@@ -202,20 +199,9 @@ impl Sockets {
                 }
                 Err(failed) => failed,
             };
-            let error = match earlier.take() {
-                Some(earlier) => earlier.or(failed.error),
-                None => failed.error,
-            };
-            let is_closed = error.kind == ConnectErrorKind::Closed;
-            if !failed.try_next || (is_closed && !options.after_close) {
-                return Err(error);
-            }
-            tracing::debug!(
-                server = %server.endpoint, reason = error.details, "the server does not accept the handshake"
-            );
-            earlier = Some(error);
+            refused.add(failed, options, &server.endpoint)?;
         }
-        Err(earlier.unwrap_or_else(ConnectError::timeout))
+        Err(refused.into_error())
     }
 
     /// Opens a connection by one handshake. A server may close the connection after it has refused another handshake.
@@ -385,14 +371,5 @@ impl Connection for Open {
             let mut received = received?;
             Some((received.next().await?, Some(received)))
         }))
-    }
-
-    fn quit(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-        Box::pin(async {
-            let quit = self.send("QUIT", Vec::new());
-            if timeout(QUIT_WAIT, quit).await.is_err() {
-                tracing::debug!("closed a connection with unanswered calls");
-            }
-        })
     }
 }

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     Event, EventSender,
     client_info::ConnIdentity,
-    conn::Conn,
+    conn::{self, Conn},
     connection::{Connection, Pushed},
     connector::Connector,
     doubt::{Doubts, End, provable},
@@ -99,7 +99,7 @@ impl Subscriber {
             let successor;
             let rest = match ended {
                 // The client is closed, or all callers have gone.
-                None | Some(None) => return conn.connection.quit().await,
+                None | Some(None) => return conn::quit(&*conn.connection).await,
                 Some(Some(ended)) => {
                     successor = ended.end.successor;
                     unsubscribed = match ended.during {

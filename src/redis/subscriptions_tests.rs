@@ -14,7 +14,8 @@ use tokio::{
 use super::*;
 use crate::protocol::Protocol;
 use crate::redis::{
-    BoxFuture, CallError, Events, Servers,
+    BoxFuture, CallError, Events,
+    attempts::Servers,
     connect_error::ConnectError,
     connection::{Answer, ConnectOptions, Frame, Opened, ServerConfig, Transport},
     endpoint::{Endpoint, OwnEnd},
@@ -121,10 +122,6 @@ impl Connection for FakeServer {
         };
         let messages = std::iter::repeat_n(message, self.messages);
         Box::pin(stream::iter(messages).chain(stream::pending()))
-    }
-
-    fn quit(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-        Box::pin(async {})
     }
 }
 

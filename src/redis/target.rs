@@ -2,8 +2,6 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use uuid::Uuid;
-
 use super::{
     connection::{ServerConfig, SocketOptions},
     endpoint::{Address, AddressMap, Endpoint},
@@ -30,8 +28,6 @@ pub(crate) struct Target {
     endpoint_kind: EndpointKind,
     /// Whether the client connects in the background.
     pub(crate) lazy: bool,
-    /// The client's id, if it is not random.
-    pub(crate) client_id: Option<Uuid>,
 }
 
 /// The nodes that know the master.
@@ -57,7 +53,6 @@ impl Target {
             map: None,
             endpoint_kind: EndpointKind::Auto,
             lazy: false,
-            client_id: None,
         }
     }
 
@@ -262,14 +257,32 @@ impl Target {
         self.map = Some(map);
     }
 
-    /// The same target with another connector.
-    #[cfg(feature = "test-util")]
-    pub(crate) fn over(mut self, transport: Arc<dyn super::connection::Transport>) -> Self {
-        if let Some(asked) = &mut self.asked {
-            asked.server.transport = transport.clone();
+    /// Reaches all servers by a transport of the program.
+    #[cfg(feature = "transport")]
+    pub(crate) fn reach_by(
+        &mut self,
+        transport: Arc<dyn crate::transport::Transport>,
+    ) -> Result<(), Error> {
+        if self.server.transport.is_encrypted() {
+            return Err(Error::config(
+                "`transport` is set for servers with TLS: name them without it (redis://), and encrypt in the transport",
+            ));
         }
-        self.server.transport = transport;
-        self
+        if let super::endpoint::Endpoint::Unix(_) = self.server.endpoint {
+            return Err(Error::config(
+                "`transport` is set for a unix socket: name a host and a port, which the transport receives",
+            ));
+        }
+        if self.server.transport.has_credentials() {
+            return Err(Error::config(
+                "`transport` is set, and the fred client has a credential provider: leave one of them out",
+            ));
+        }
+        let given = Arc::new(super::given::Given::new(transport));
+        for server in self.servers() {
+            server.transport = given.clone();
+        }
+        Ok(())
     }
 
     pub(super) fn locator(&mut self) -> Locator {

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use redisson_lock::{Config, Guard, LockClient, Owner, Reentrant, test_util::InMemoryRedis};
+use redisson_lock::{Config, Guard, LockClient, Owner, Reentrant};
+use redisson_lock_test::InMemoryRedis;
 use tokio::time::sleep;
 
 use super::{page::Page, two};

@@ -8,7 +8,8 @@ mod spans;
 use std::time::Duration;
 
 use page::Page;
-use redisson_lock::{Error, LockClient, LostReason, Released, test_util::InMemoryRedis};
+use redisson_lock::{Error, LockClient, LostReason, Released};
+use redisson_lock_test::InMemoryRedis;
 use tokio::time::{sleep, timeout};
 
 const REENTRANT: &str = "kind=\"reentrant\"";

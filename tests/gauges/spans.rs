@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use redisson_lock::test_util::InMemoryRedis;
+use redisson_lock_test::InMemoryRedis;
 use tokio::time::{sleep, timeout};
 use tracing::{
     Dispatch, Event, Metadata, Subscriber,

@@ -4,7 +4,8 @@
 
 use std::{alloc::System, sync::Arc};
 
-use redisson_lock::{Error, Lock, LockClient, Reentrant, test_util::InMemoryRedis};
+use redisson_lock::{Error, Lock, LockClient, Reentrant};
+use redisson_lock_test::InMemoryRedis;
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 use tokio::task::{JoinHandle, yield_now};
 

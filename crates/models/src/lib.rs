@@ -21,6 +21,8 @@ mod lease;
 mod owner;
 #[path = "../../../src/server_text.rs"]
 mod server_text;
+#[path = "../../../src/simulation.rs"]
+mod simulation;
 #[path = "../../../src/since.rs"]
 mod since;
 mod sync;

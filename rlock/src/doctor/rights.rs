@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use redisson_lock::probe::{Probe, ProbedNode, SetUp};
+use redisson_lock::probe::{OPERATIONS, Probe, ProbedNode, SetUp};
 
 use super::{Findings, commands::RENAMED};
 use crate::{
@@ -11,8 +11,6 @@ use crate::{
     cli::Kind,
     entry::prefixed,
 };
-
-const PAGE: &str = include_str!("../../../docs/operations.md");
 
 /// Returns for each command whether the user may run it: 1, 0, or -1 if the server does not know the command. Line ends separate
 /// the words of a command, because no name of a lock contains one.
@@ -42,7 +40,10 @@ struct Section {
 }
 
 fn sections() -> Vec<Section> {
-    let text = PAGE.split("## Rights (ACL)").nth(1).unwrap_or_default();
+    let text = OPERATIONS
+        .split("## Rights (ACL)")
+        .nth(1)
+        .unwrap_or_default();
     let block = text.split("```text").nth(1).unwrap_or_default();
     let block = block.split("```").next().unwrap_or_default();
     let mut sections = Vec::<Section>::new();

@@ -9,6 +9,7 @@ use std::{sync::Arc, time::Duration};
 use uuid::Uuid;
 
 use crate::{
+    simulation,
     sync::{AtomicU64, Mutex, Ordering, lock},
     wire::{permit::Id, sync_spec::Attempt},
 };
@@ -86,11 +87,8 @@ const LONGEST: u64 = 24 * 60 * 60 * 1_000;
 
 /// An id that no other permit has.
 pub(super) fn permit_id() -> Id {
-    #[cfg(feature = "test-util")]
-    if crate::owner::simulation::is_running() {
-        return fastrand::u128(..).to_be_bytes();
-    }
-    Uuid::new_v4().into_bytes()
+    let id = simulation::id().map(u128::to_be_bytes);
+    id.unwrap_or_else(|| Uuid::new_v4().into_bytes())
 }
 
 /// A random number: no other waiter sends it, and Redisson's waiters ignore it.

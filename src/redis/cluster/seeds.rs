@@ -87,7 +87,7 @@ async fn ask(server: &ServerConfig, address: &Address) -> Result<FirstAnswer, Er
         )
     };
     let answers = timeout(ANSWER_WAIT, link.router.run(asking)).await;
-    connection.quit().await;
+    conn::quit(&*connection).await;
     let (nodes, slots, shards) = answers
         .unwrap_or_else(|_| Err("the node did not answer".into()))
         .map_err(unanswered)?;

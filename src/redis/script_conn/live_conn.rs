@@ -21,7 +21,7 @@ use crate::{
     redis::{
         batch_scope::{ConnScope, NOT_SENT},
         client_info::{ConnIdentity, Identity},
-        conn::{Conn, Pong, Router},
+        conn::{self, Conn, Pong, Router},
         connection::{Connection, Frame},
         connector::Connector,
         doubt::{Doubts, End, provable},
@@ -234,7 +234,7 @@ impl LiveConn {
 
     /// Ends the connection. A closing connection waits only briefly for answers.
     pub(super) async fn quit(&self) {
-        self.connection.quit().await;
+        conn::quit(&*self.connection).await;
         self.end();
     }
 

@@ -20,10 +20,8 @@ use histories::{
     subjects::{self, Subject},
     verdict::{Rules, Tally},
 };
-use redisson_lock::{
-    Config, LockClient, ShardedPubSub,
-    test_util::simulation::{self, Replicated},
-};
+use redisson_lock::{Config, LockClient, Owner, ShardedPubSub};
+use redisson_lock_test::simulation::{self, Replicated};
 use tokio::{
     runtime::{Builder, RngSeed, UnhandledPanic},
     task::JoinSet,
@@ -312,7 +310,7 @@ async fn history(plan: &Plan, with_story: bool) -> Result<Kept, Failure> {
             random: random.fork(),
             episodes: plan.episodes,
         };
-        let owner = simulation::next_owner();
+        let owner = Owner::new();
         if plan.actors.contains(&actor) {
             tasks.spawn(owner.scope(played.act()));
         }
@@ -459,7 +457,7 @@ fn scene(plan: &Plan, profile: Profile, server: &World) -> (Arc<Scene>, ServerRu
         least: Instant::now(),
         most: Instant::now() + LONGEST,
         enough: HOLDS,
-        new_owner: simulation::next_owner,
+        new_owner: Owner::new,
     });
     (scene, rules)
 }

@@ -6,7 +6,7 @@ use histories::{
     actor::Scene,
     log::{Side, Spot, What},
 };
-use redisson_lock::test_util::{
+use redisson_lock_test::{
     InMemoryRedis,
     simulation::{Frame, RawConnection},
 };

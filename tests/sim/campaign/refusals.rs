@@ -14,9 +14,10 @@ use histories::{
     profiles::CALM,
     subjects::Subject,
 };
-use redisson_lock::test_util::{
+use redisson_lock::Owner;
+use redisson_lock_test::{
     InMemoryRedis,
-    simulation::{self, Executed, Fate, Faults, Frame},
+    simulation::{Executed, Fate, Faults, Frame},
 };
 use rmp::{Marker, decode};
 use tokio::{
@@ -120,7 +121,7 @@ async fn crowd(subject: Subject) {
             let lock = make(Asker {
                 clients: std::slice::from_ref(&client),
                 names: &[(0, "crowded")],
-                owner: simulation::next_owner(),
+                owner: Owner::new(),
                 lease: None,
             });
             tasks.spawn(async move {

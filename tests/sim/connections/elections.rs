@@ -2,7 +2,8 @@
 
 use std::{future::ready, time::Duration};
 
-use redisson_lock::{Error, Leader, test_util::InMemoryRedis};
+use redisson_lock::{Error, Leader};
+use redisson_lock_test::InMemoryRedis;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::support::{log_lines::LogLines, polling_client};

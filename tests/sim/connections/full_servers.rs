@@ -10,12 +10,10 @@ use std::{
     time::Duration,
 };
 
-use redisson_lock::{
-    Durability, Error, LockClient, Released,
-    test_util::{
-        InMemoryRedis,
-        simulation::{Ending, Executed, Fate, Faults},
-    },
+use redisson_lock::{Durability, Error, LockClient, Released};
+use redisson_lock_test::{
+    InMemoryRedis,
+    simulation::{Ending, Executed, Fate, Faults},
 };
 use tokio::time::sleep;
 

@@ -3,7 +3,8 @@
 
 use std::{sync::atomic::Ordering::Relaxed, time::Duration};
 
-use redisson_lock::{Error, LockClient, LostReason, Owner, test_util::InMemoryRedis};
+use redisson_lock::{Error, LockClient, LostReason, Owner};
+use redisson_lock_test::InMemoryRedis;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use crate::support::{

@@ -2,7 +2,8 @@
 
 use std::{sync::atomic::Ordering::Relaxed, time::Duration};
 
-use redisson_lock::{Error, test_util::InMemoryRedis};
+use redisson_lock::Error;
+use redisson_lock_test::InMemoryRedis;
 use tokio::time::{Instant, sleep};
 
 use crate::support::{lossy_network::Network, polling_client};

@@ -7,3 +7,4 @@ mod late_answers;
 mod lost_answers;
 mod refused_releases;
 mod silent_connections;
+mod transports;

@@ -10,12 +10,10 @@ use std::{
 };
 
 use histories::handle::{Asker, Wait};
-use redisson_lock::{
-    All, Config, Error, GroupLock, LockClient, LostReason, Owner, Released,
-    test_util::{
-        InMemoryRedis,
-        simulation::{self, Ending, Fate, Faults},
-    },
+use redisson_lock::{All, Config, Error, GroupLock, LockClient, LostReason, Owner, Released};
+use redisson_lock_test::{
+    InMemoryRedis,
+    simulation::{Ending, Fate, Faults},
 };
 use tokio::time::{Instant, sleep, timeout};
 use tracing::Level;
@@ -99,7 +97,7 @@ async fn dropped_guard_of_every_kind_is_released_when_the_server_recovers() {
                 let lock = make(Asker {
                     clients: std::slice::from_ref(&client),
                     names: &names,
-                    owner: simulation::next_owner(),
+                    owner: Owner::new(),
                     lease: None,
                 });
                 let guard = lock.take(Wait::None).await.expect("the server is up");

@@ -8,12 +8,10 @@ use std::{
     time::Duration,
 };
 
-use redisson_lock::{
-    LockClient, Released,
-    test_util::{
-        InMemoryRedis,
-        simulation::{Delivering, Executed, Fate, Faults},
-    },
+use redisson_lock::{LockClient, Released};
+use redisson_lock_test::{
+    InMemoryRedis,
+    simulation::{Delivering, Executed, Fate, Faults},
 };
 use tokio::time::{Instant, sleep};
 

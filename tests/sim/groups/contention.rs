@@ -2,12 +2,10 @@
 
 use std::time::Duration;
 
-use redisson_lock::{
-    Config, LockClient, Owner,
-    test_util::{
-        InMemoryRedis,
-        simulation::{Delivering, Fate, Faults},
-    },
+use redisson_lock::{Config, LockClient, Owner};
+use redisson_lock_test::{
+    InMemoryRedis,
+    simulation::{Delivering, Fate, Faults},
 };
 use tokio::time::{Instant, sleep};
 

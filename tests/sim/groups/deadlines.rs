@@ -4,10 +4,10 @@ use std::{sync::atomic::Ordering::Relaxed, time::Duration};
 
 use redisson_lock::{
     All, AnyLock, Error, GroupLock, Guard, LockClient, Majority, Owner, Reentrant, Released,
-    test_util::{
-        InMemoryRedis,
-        simulation::{Executed, Fate, Faults},
-    },
+};
+use redisson_lock_test::{
+    InMemoryRedis,
+    simulation::{Executed, Fate, Faults},
 };
 use tokio::time::{Instant, timeout};
 

@@ -2,9 +2,8 @@
 
 use std::{pin::pin, time::Duration};
 
-use redisson_lock::{
-    All, GroupLock, LostReason, Majority, Owner, Quorum, Released, test_util::InMemoryRedis,
-};
+use redisson_lock::{All, GroupLock, LostReason, Majority, Owner, Quorum, Released};
+use redisson_lock_test::InMemoryRedis;
 use tokio::{
     runtime::{Builder, Handle, Runtime},
     time::{Instant, sleep, timeout},

@@ -2,9 +2,8 @@
 
 use std::{sync::atomic::Ordering::Relaxed, time::Duration};
 
-use redisson_lock::{
-    All, Error, GroupLock, Lock, Majority, Owner, Reentrant, Released, test_util::InMemoryRedis,
-};
+use redisson_lock::{All, Error, GroupLock, Lock, Majority, Owner, Reentrant, Released};
+use redisson_lock_test::InMemoryRedis;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::support::{

@@ -4,8 +4,8 @@ use std::{sync::atomic::Ordering::Relaxed, time::Duration};
 
 use redisson_lock::{
     All, Config, Error, GroupLock, LockClient, Majority, MultiGuard, Owner, Quorum, Released,
-    test_util::InMemoryRedis,
 };
+use redisson_lock_test::InMemoryRedis;
 use tokio::time::{Instant, sleep, timeout};
 use tracing::Level;
 

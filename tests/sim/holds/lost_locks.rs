@@ -1,9 +1,8 @@
 //! Locks that the server takes from their holder: deleted by an operator, expired early, or granted to another owner. One arranged
 //! case per test, under a paused clock.
 
-use redisson_lock::{
-    Error, Kind, Lock, LockClient, LostReason, Owner, Released, test_util::InMemoryRedis,
-};
+use redisson_lock::{Error, Kind, Lock, LockClient, LostReason, Owner, Released};
+use redisson_lock_test::InMemoryRedis;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::support::{LEASE, SHORT, SOON, client, reader, reader_of, writer};

@@ -3,9 +3,8 @@
 use std::{sync::atomic::Ordering::Relaxed, time::Duration};
 
 use futures_util::FutureExt;
-use redisson_lock::{
-    Error, Lock, LockClient, Owner, Reentrant, Released, test_util::InMemoryRedis,
-};
+use redisson_lock::{Error, Lock, LockClient, Owner, Reentrant, Released};
+use redisson_lock_test::InMemoryRedis;
 use tokio::time::Instant;
 
 use crate::support::{lossy_network::Network, polling_client};

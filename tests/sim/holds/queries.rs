@@ -2,10 +2,8 @@
 
 use std::{sync::atomic::Ordering::Relaxed, time::Duration};
 
-use redisson_lock::{
-    AnyLock, Config, DynGuard, DynLock, Error, LockClient, MultiLock, Owner,
-    test_util::InMemoryRedis,
-};
+use redisson_lock::{AnyLock, Config, DynGuard, DynLock, Error, LockClient, MultiLock, Owner};
+use redisson_lock_test::InMemoryRedis;
 use tokio::time::{Instant, sleep};
 
 use crate::support::{LEASE, network::server, polling_client};

@@ -2,7 +2,8 @@
 
 use std::{error::Error as _, sync::atomic::Ordering::Relaxed, time::Duration};
 
-use redisson_lock::{Config, Error, Owner, Released, test_util::InMemoryRedis};
+use redisson_lock::{Config, Error, Owner, Released};
+use redisson_lock_test::InMemoryRedis;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use crate::support::{LEASE, NEVER, SHORT, SOON, client, network::server, until, waiter};

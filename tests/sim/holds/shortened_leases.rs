@@ -2,9 +2,8 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use redisson_lock::{
-    Kind, Lock, LockClient, LostReason, Owner, Released, test_util::InMemoryRedis,
-};
+use redisson_lock::{Kind, Lock, LockClient, LostReason, Owner, Released};
+use redisson_lock_test::InMemoryRedis;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::support::{LEASE, NEVER, SHORT, SOON, client, network::server, writer};

@@ -2,7 +2,8 @@
 
 use std::{sync::atomic::Ordering::Relaxed, time::Duration};
 
-use redisson_lock::{Error, Owner, Released, ShutdownReport, test_util::InMemoryRedis};
+use redisson_lock::{Error, Owner, Released, ShutdownReport};
+use redisson_lock_test::InMemoryRedis;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use crate::{

@@ -1,8 +1,9 @@
 //! Since when a lock is held, as far as anything tells. Under a paused clock.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
-use redisson_lock::{Owner, Since, test_util::InMemoryRedis};
+use redisson_lock::{Owner, Since};
+use redisson_lock_test::InMemoryRedis;
 use tokio::time::sleep;
 
 use crate::support::polling_client;
@@ -38,6 +39,21 @@ async fn a_client_knows_its_own_holds_exactly() {
         };
         assert_eq!(holder.since, Since::At(since));
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_id_of_another_client_bounds_the_age_of_its_holds() {
+    let before = SystemTime::now() - Duration::from_millis(1);
+    let server = InMemoryRedis::new();
+    let (one, other) = (polling_client(&server).await, polling_client(&server).await);
+    let _guard = other.reentrant_lock("a").lock().await.unwrap();
+    let found = &one.reentrant_lock("a").holders().await.unwrap()[0];
+    assert!(
+        matches!(found.since, Since::NotBefore(made) if made >= before && made <= SystemTime::now()),
+        "{:?}",
+        found.since
+    );
+    assert_eq!(found.client_name, None);
 }
 
 #[tokio::test(start_paused = true)]

@@ -13,7 +13,7 @@ use std::{
 use fastrand::Rng;
 use futures_util::{Stream, StreamExt};
 use redis::aio::MultiplexedConnection;
-use redisson_lock::test_util::{
+use redisson_lock_test::{
     InMemoryRedis,
     simulation::{Pushed, RawConnection},
 };

@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use redisson_lock::{
-    AnyLock, Config, Error, LostReason, MultiLock, Owner, Released, test_util::InMemoryRedis,
-};
+use redisson_lock::{AnyLock, Config, Error, LostReason, MultiLock, Owner, Released};
+use redisson_lock_test::InMemoryRedis;
 use tokio::time::{Instant, timeout};
 
 const LEASE: Duration = Duration::from_secs(30);

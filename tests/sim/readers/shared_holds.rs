@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use redisson_lock::{
-    Config, Durability, Error, LostReason, Owner, Released, test_util::InMemoryRedis,
-};
+use redisson_lock::{Config, Durability, Error, LostReason, Owner, Released};
+use redisson_lock_test::InMemoryRedis;
 use tokio::{
     task::JoinSet,
     time::{Instant, sleep, timeout},

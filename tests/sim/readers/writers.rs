@@ -10,10 +10,8 @@ use std::{
 
 use bytes::Bytes;
 use futures_util::StreamExt;
-use redisson_lock::{
-    Owner,
-    test_util::{InMemoryRedis, simulation::Pushed},
-};
+use redisson_lock::Owner;
+use redisson_lock_test::{InMemoryRedis, simulation::Pushed};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::support::{

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use redisson_lock::test_util::{
+use redisson_lock_test::{
     InMemoryRedis,
     simulation::{Delivering, Ending, Executed, Fate, Faults},
 };

@@ -6,9 +6,8 @@ pub mod network;
 
 use std::{pin::Pin, time::Duration};
 
-use redisson_lock::{
-    Config, Guard, Lock, LockClient, Owner, Read, Reentrant, Write, test_util::InMemoryRedis,
-};
+use redisson_lock::{Config, Guard, Lock, LockClient, Owner, Read, Reentrant, Write};
+use redisson_lock_test::InMemoryRedis;
 use tokio::{
     task::yield_now,
     time::{Instant, sleep, timeout},

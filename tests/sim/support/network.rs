@@ -8,12 +8,10 @@ use std::{
     time::Duration,
 };
 
-use redisson_lock::{
-    Guard, Reentrant,
-    test_util::{
-        InMemoryRedis,
-        simulation::{Delivering, Ending, Executed, Fate, Faults, Frame},
-    },
+use redisson_lock::{Guard, Reentrant};
+use redisson_lock_test::{
+    InMemoryRedis,
+    simulation::{Delivering, Ending, Executed, Fate, Faults, Frame},
 };
 
 #[derive(Clone, Default)]

@@ -10,12 +10,10 @@ use std::{
     time::Duration,
 };
 
-use redisson_lock::{
-    Config, Error, Semaphore,
-    test_util::{
-        InMemoryRedis,
-        simulation::{Fate, Faults},
-    },
+use redisson_lock::{Config, Error, Semaphore};
+use redisson_lock_test::{
+    InMemoryRedis,
+    simulation::{Fate, Faults},
 };
 use tokio::time::sleep;
 use tracing::Level;

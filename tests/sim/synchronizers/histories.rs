@@ -9,12 +9,10 @@ use std::{cell::Cell, collections::BTreeSet, rc::Rc, time::Duration};
 use super::redisson::Thread;
 use fastrand::Rng;
 use futures_util::future::select_all;
-use redisson_lock::{
-    Config, LockClient,
-    test_util::{
-        InMemoryRedis,
-        simulation::{self, Delivering, Ending, Fate, Faults},
-    },
+use redisson_lock::{Config, LockClient};
+use redisson_lock_test::{
+    InMemoryRedis,
+    simulation::{self, Delivering, Ending, Fate, Faults},
 };
 use tokio::{
     runtime::{Builder, RngSeed},

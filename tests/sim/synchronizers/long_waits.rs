@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use redisson_lock::{Config, Error, LockClient, test_util::InMemoryRedis};
+use redisson_lock::{Config, Error, LockClient};
+use redisson_lock_test::InMemoryRedis;
 use tokio::{task::JoinHandle, time::sleep};
 
 use super::renewed_permits::Scripts;

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use fastrand::Rng;
-use redisson_lock::test_util::InMemoryRedis;
+use redisson_lock_test::InMemoryRedis;
 use tokio::time::Instant;
 
 use super::histories::{Openings, Out, work};

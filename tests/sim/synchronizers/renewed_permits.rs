@@ -8,12 +8,10 @@ use std::{
     time::Duration,
 };
 
-use redisson_lock::{
-    Config, LockClient, LostReason, PermitExpirableSemaphore,
-    test_util::{
-        InMemoryRedis,
-        simulation::{Fate, Faults},
-    },
+use redisson_lock::{Config, LockClient, LostReason, PermitExpirableSemaphore};
+use redisson_lock_test::{
+    InMemoryRedis,
+    simulation::{Fate, Faults},
 };
 use tokio::time::{Instant, timeout};
 

@@ -6,12 +6,10 @@ use std::{
     time::Duration,
 };
 
-use redisson_lock::{
-    Config, Error, Semaphore,
-    test_util::{
-        InMemoryRedis,
-        simulation::{Calm, Delivering, Faults},
-    },
+use redisson_lock::{Config, Error, Semaphore};
+use redisson_lock_test::{
+    InMemoryRedis,
+    simulation::{Calm, Delivering, Faults},
 };
 use tokio::{
     task::JoinSet,

@@ -8,10 +8,8 @@ use std::{
     time::Duration,
 };
 
-use redisson_lock::{
-    Config, Error, LockClient, Owner, ShardedPubSub,
-    test_util::simulation::{Cluster, Executed, Fate, Faults},
-};
+use redisson_lock::{Config, Error, LockClient, Owner, ShardedPubSub};
+use redisson_lock_test::simulation::{Cluster, Executed, Fate, Faults};
 use tokio::time::{Instant, sleep, timeout};
 use tracing::Level;
 

@@ -3,10 +3,8 @@
 
 use std::time::Duration;
 
-use redisson_lock::{
-    Config, LockClient, Owner, ShardedPubSub,
-    test_util::simulation::{Cluster, Faults},
-};
+use redisson_lock::{Config, LockClient, Owner, ShardedPubSub};
+use redisson_lock_test::simulation::{Cluster, Faults};
 use tokio::{
     task::JoinSet,
     time::{Instant, sleep, sleep_until, timeout},

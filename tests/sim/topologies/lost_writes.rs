@@ -8,10 +8,8 @@ use std::{
     time::Duration,
 };
 
-use redisson_lock::{
-    Config, Durability, DynGuard, DynLock, Error, LockClient, Owner,
-    test_util::simulation::{Faults, Replicated},
-};
+use redisson_lock::{Config, Durability, DynGuard, DynLock, Error, LockClient, Owner};
+use redisson_lock_test::simulation::{Faults, Replicated};
 use tokio::time::{Instant, sleep};
 
 use crate::support::{LEASE, SHORT, SOON, network::Network, started, until};

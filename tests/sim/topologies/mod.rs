@@ -5,7 +5,7 @@ mod hanging_nodes;
 mod lost_writes;
 mod replicas;
 
-use redisson_lock::test_util::simulation::Cluster;
+use redisson_lock_test::simulation::Cluster;
 
 /// A name whose slot is owned by this node.
 fn name_on(cluster: &Cluster, node: usize, word: &str) -> String {

@@ -9,12 +9,10 @@ use std::{
     time::Duration,
 };
 
-use redisson_lock::{
-    Config, Durability, DynLock, Error, LockClient, Owner,
-    test_util::{
-        InMemoryRedis,
-        simulation::{Ending, Executed, Fate, Faults, Frame, Replicated},
-    },
+use redisson_lock::{Config, Durability, DynLock, Error, LockClient, Owner};
+use redisson_lock_test::{
+    InMemoryRedis,
+    simulation::{Ending, Executed, Fate, Faults, Frame, Replicated},
 };
 use tokio::time::{Instant, sleep, timeout};
 

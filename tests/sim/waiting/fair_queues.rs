@@ -9,12 +9,10 @@ use std::{
     time::Duration,
 };
 
-use redisson_lock::{
-    Config, LockClient, Owner,
-    test_util::{
-        InMemoryRedis,
-        simulation::{Delivering, Fate, Faults, Frame, RawConnection},
-    },
+use redisson_lock::{Config, LockClient, Owner};
+use redisson_lock_test::{
+    InMemoryRedis,
+    simulation::{Delivering, Fate, Faults, Frame, RawConnection},
 };
 use tokio::time::{Instant, sleep, timeout};
 

@@ -4,7 +4,8 @@
 use std::{sync::atomic::Ordering::Relaxed, time::Duration};
 
 use futures_util::{FutureExt, future::BoxFuture, poll};
-use redisson_lock::{Fair, Guard, Lock, LockClient, Reentrant, Released, test_util::InMemoryRedis};
+use redisson_lock::{Fair, Guard, Lock, LockClient, Reentrant, Released};
+use redisson_lock_test::InMemoryRedis;
 use tokio::{
     task::yield_now,
     time::{sleep, timeout},

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use redisson_lock::{Config, LockClient, Owner, test_util::InMemoryRedis};
+use redisson_lock::{Config, LockClient, Owner};
+use redisson_lock_test::InMemoryRedis;
 use tokio::time::sleep;
 
 use crate::support::log_lines::LogLines;

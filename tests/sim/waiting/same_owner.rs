@@ -5,7 +5,8 @@ use std::{
     time::Duration,
 };
 
-use redisson_lock::{Owner, test_util::InMemoryRedis};
+use redisson_lock::Owner;
+use redisson_lock_test::InMemoryRedis;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::{

@@ -5,12 +5,10 @@ use std::{
     time::Duration,
 };
 
-use redisson_lock::{
-    Error, LockClient, LostReason, Owner, Released,
-    test_util::{
-        InMemoryRedis,
-        simulation::{Fate, Faults},
-    },
+use redisson_lock::{Error, LockClient, LostReason, Owner, Released};
+use redisson_lock_test::{
+    InMemoryRedis,
+    simulation::{Fate, Faults},
 };
 use tokio::time::{Instant, sleep, timeout};
 

@@ -7,7 +7,7 @@ use histories::{
     actor::Scene,
     profiles::{CALM, CUTS, OUTAGES, Profile},
 };
-use redisson_lock::test_util::simulation::{Cluster, Move};
+use redisson_lock_test::simulation::{Cluster, Move};
 use tokio::time::sleep;
 
 use crate::world::client_shutdowns::{self, CLOSINGS};

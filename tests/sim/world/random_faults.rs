@@ -11,9 +11,7 @@ use histories::{
     log::{Side, Spot, What},
     profiles,
 };
-use redisson_lock::test_util::simulation::{
-    Delivering, Ending, Executed, Fate, Faults, MasterChange,
-};
+use redisson_lock_test::simulation::{Delivering, Ending, Executed, Fate, Faults, MasterChange};
 use tokio::time::{Instant, sleep};
 
 use crate::{

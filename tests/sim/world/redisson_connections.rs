@@ -2,7 +2,7 @@
 //! commands and messages are delayed, and none is lost.
 
 use futures_util::StreamExt;
-use redisson_lock::test_util::simulation::{Frame, Pushed, RawConnection};
+use redisson_lock_test::simulation::{Frame, Pushed, RawConnection};
 use tokio::{
     sync::mpsc,
     time::{Instant, timeout_at},

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use histories::profiles::{CALM, CUTS, FaultKinds, Profile};
-use redisson_lock::{Durability, test_util::simulation::Replicated};
+use redisson_lock::Durability;
+use redisson_lock_test::simulation::Replicated;
 
 const NODES: usize = 3;
 

@@ -1,15 +1,13 @@
 //! The servers of a history: a standalone node, a cluster, or a master with replicas and sentinels.
 
-use std::{fmt, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 use fastrand::Rng;
 use histories::profiles::Profile;
-use redisson_lock::{
-    Config, Error, LockClient,
-    test_util::{
-        InMemoryRedis,
-        simulation::{Cluster, Faults, RawConnection, Replicated},
-    },
+use redisson_lock::{Config, Error, LockClient};
+use redisson_lock_test::{
+    InMemoryRedis,
+    simulation::{Cluster, Faults, RawConnection, Replicated},
 };
 
 /// The nodes of a cluster, and the servers of a replicated world.
@@ -84,7 +82,7 @@ impl World {
     }
 
     /// Opens a connection of another kind of client to the master that has this lock.
-    pub async fn raw(&self, name: &str) -> Result<RawConnection, Error> {
+    pub async fn raw(&self, name: &str) -> Result<RawConnection, Arc<str>> {
         match self {
             Self::Node(server) => server.raw().await,
             Self::Cluster(cluster) => {

@@ -5,12 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::{imports, tree::Tree};
 
 /// The folders to check. Each is the root of a crate's modules.
-const ROOTS: [&str; 7] = [
+const ROOTS: [&str; 8] = [
     "src/",
     "rlock/src/",
     "benches/compare/src/",
     "crates/histories/src/",
     "crates/models/src/",
+    "crates/redisson-lock-test/src/",
     "crates/testbed/src/",
     "tools/pages/src/",
 ];
@@ -32,12 +33,12 @@ const ALLOWED: [(&str, &[&str], &str); 3] = [
         "a guard keeps its tenure, and the tenure's local queue and readers hand guards on",
     ),
     (
-        "src/test_util",
+        "crates/redisson-lock-test/src",
         &["command", "commands", "interpreter", "server"],
         "a command is a function that runs on the server, and the server finds it in the table of commands",
     ),
     (
-        "src/test_util",
+        "crates/redisson-lock-test/src",
         &["line", "network"],
         "a line is one end of a connection in the network, and the network opens lines",
     ),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use redis::Value;
-use redisson_lock::test_util::simulation::Frame;
+use redisson_lock_test::simulation::Frame;
 
 /// Numbers above this count as times, in ms. The shortest lease is twice as long, so that a slow round does not get there.
 const TIME: i64 = 50_000;

@@ -13,7 +13,7 @@ use super::{
     },
     Cluster,
 };
-use crate::redis::endpoint::Address;
+use crate::Address;
 
 /// The migration of a slot from one node to another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

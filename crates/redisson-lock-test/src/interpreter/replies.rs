@@ -51,7 +51,6 @@ fn simple(frame: Frame) -> Result<Simple, Frame> {
 /// The value of a script for a reply.
 pub(super) fn to_lua(lua: &Lua, frame: Frame) -> mlua::Result<Value> {
     Ok(match frame {
-        Frame::Null => Value::Boolean(false),
         // Numbers of Lua are floats.
         Frame::Number(number) => Value::Number(number as f64),
         Frame::Text(text) => Value::String(lua.create_string(&text)?),
@@ -66,6 +65,8 @@ pub(super) fn to_lua(lua: &Lua, frame: Frame) -> mlua::Result<Value> {
             let flat = pairs.into_iter().flat_map(|(name, value)| [name, value]);
             Value::Table(list(lua, flat.collect())?)
         }
+        // No value; the server has no other frame.
+        _ => Value::Boolean(false),
     })
 }
 

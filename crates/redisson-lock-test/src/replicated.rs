@@ -1,4 +1,4 @@
-//! A master with replicas and sentinels, for the crate's own simulator.
+//! A master with replicas and sentinels, for the simulator of redisson-lock.
 
 use std::{
     collections::BTreeMap,
@@ -8,21 +8,16 @@ use std::{
 };
 
 use bytes::Bytes;
+use redisson_lock::{Config, Error, LockClient, LockClientBuilder, transport::Frame};
 use tokio::time::{Instant, sleep};
 
 use super::{
+    Address,
     faults::Faults,
     network::{Network, State},
     raw::RawConnection,
     sentinels::{SERVICE, Sentinels},
 };
-use crate::{
-    client::LockClient,
-    config::Config,
-    error::Error,
-    redis::{Target, connection::Frame, endpoint::Address},
-};
-
 /// The interval at which the sentinels check the servers.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// The names of the primary and of the readers.
@@ -84,12 +79,12 @@ impl Replicated {
     ///
     /// As [`LockClient::connect`].
     pub async fn client_with(&self, config: Config) -> Result<LockClient, Error> {
-        let target = self.target()?;
-        LockClient::builder()
-            .target(target)
-            .config(config)
-            .build()
-            .await
+        let sentinels = [0, 1].map(|index| {
+            let (host, port) = &lock(&self.sentinels).sentinels[index].address;
+            format!("{host}:{port}")
+        });
+        let builder = LockClient::builder().sentinel(SERVICE, sentinels);
+        self.connect(builder, config).await
     }
 
     /// Connects a client that knows two names, as of a primary and its readers, and asks no sentinel.
@@ -102,11 +97,8 @@ impl Replicated {
     ///
     /// As [`LockClient::connect`].
     pub async fn client_by_names(&self, config: Config) -> Result<LockClient, Error> {
-        let [primary, reader] = NAMES;
-        let target = Target::url(&format!("redis-replicated://{primary}?node={reader}"))?;
-        let target = target.over(Arc::new(self.network.clone()));
-        let builder = LockClient::builder().target(target).config(config);
-        builder.build().await
+        let builder = LockClient::builder().replicated(NAMES);
+        self.connect(builder, config).await
     }
 
     /// Leads the names of the primary and of the readers to these servers.
@@ -125,21 +117,19 @@ impl Replicated {
     ///
     /// # Errors
     ///
-    /// [`Error::Unavailable`] while the master is stopped.
-    pub async fn raw(&self) -> Result<RawConnection, Error> {
+    /// The reason why there is none: the master is stopped.
+    pub async fn raw(&self) -> Result<RawConnection, Arc<str>> {
         let master = lock(&self.sentinels).master.clone();
         RawConnection::open(&self.network, &master).await
     }
 
-    fn target(&self) -> Result<Target, Error> {
-        let sentinels = lock(&self.sentinels);
-        let [(first, port), (second, other_port)] =
-            [0, 1].map(|index: usize| sentinels.sentinels[index].address.clone());
-        let url = format!("redis-sentinel://{first}:{port}/{SERVICE}?node={second}:{other_port}");
-        let mut target = Target::url(&url)?.over(Arc::new(self.network.clone()));
-        let id = uuid::Builder::from_random_bytes(fastrand::u128(..).to_le_bytes());
-        target.client_id = Some(id.into_uuid());
-        Ok(target)
+    async fn connect(
+        &self,
+        builder: LockClientBuilder,
+        config: Config,
+    ) -> Result<LockClient, Error> {
+        let builder = builder.transport(self.network.clone());
+        builder.config(config).build().await
     }
 
     /// Lets the sentinels replace a healthy master by a replica. Returns whether a replica was available.

@@ -8,7 +8,7 @@ use super::{
     Caller,
     answers::text,
 };
-use crate::redis::endpoint::Address;
+use crate::Address;
 
 pub(super) const COMMANDS: &[Command] = &[
     Command::session("sentinel|master", 3, SESSION, master),

@@ -1,4 +1,4 @@
-//! A Redis in the process, for tests: see [`InMemoryRedis`].
+#![doc = include_str!("../README.md")]
 
 mod cluster;
 mod command;
@@ -28,24 +28,26 @@ use std::borrow::Cow;
 
 use bytes::Bytes;
 
-pub(crate) use crate::redis::connection::Frame;
 pub(crate) use data::Data;
 pub use in_memory_redis::InMemoryRedis;
-#[allow(unused_imports, reason = "the tests of the server alone use them")]
-pub(crate) use key_space::{Entry, KeySpace, Value};
-#[allow(unused_imports, reason = "the tests of the server alone use them")]
+pub(crate) use key_space::Value;
+pub(crate) use redisson_lock::transport::Frame;
 pub(crate) use server::{Role, Server, Settings};
 
-/// Used by the crate's own simulator. May change at any time.
+/// Used by the simulator of redisson-lock. May change at any time.
 #[doc(hidden)]
 pub mod simulation {
     pub use super::faults::{Calm, Delivering, Ending, Executed, Fate, Faults, MasterChange};
     pub use super::in_memory_cluster::{Cluster, Move};
     pub use super::raw::RawConnection;
     pub use super::replicated::Replicated;
-    pub use crate::owner::simulation::{count_owners_from, next_owner};
-    pub use crate::redis::connection::{Frame, Pushed};
+    #[cfg(feature = "__simulation")]
+    pub use redisson_lock::simulation::count_owners_from;
+    pub use redisson_lock::transport::{Frame, Pushed};
 }
+
+/// A host and a port.
+type Address = (String, u16);
 
 /// The message of an error reply.
 type Failure = Cow<'static, str>;
@@ -70,16 +72,8 @@ pub(crate) struct Delivery {
 }
 
 /// A state in which the server returns errors.
-#[allow(
-    dead_code,
-    reason = "worlds of several servers, tests of the server alone and simulated faults set one or the other"
-)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// The server loads its data.
-    Loading,
-    /// A script exceeds its time limit.
-    Busy,
     /// The server is a replica: writes are refused.
     ReadOnly,
     /// Commands that may need memory are refused.
@@ -96,10 +90,6 @@ impl Refusal {
     /// The server's error.
     fn message(self) -> &'static str {
         match self {
-            Self::Loading => "LOADING Redis is loading the dataset in memory",
-            Self::Busy => {
-                "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE."
-            }
             Self::ReadOnly => "READONLY You can't write against a read only replica.",
             Self::OutOfMemory => "OOM command not allowed when used memory > 'maxmemory'.",
             Self::MasterDown => {
@@ -113,8 +103,6 @@ impl Refusal {
     /// Whether this state refuses a command of a connection.
     fn refuses(self, command: &command::Command) -> bool {
         match self {
-            Self::Loading => !command.has(command::LOADING),
-            Self::Busy => !command.has(command::ALLOW_BUSY),
             Self::ReadOnly | Self::NoReplicas => command.has(command::WRITE),
             Self::OutOfMemory => command.has(command::DENY_OOM),
             Self::MasterDown => !command.has(command::STALE),
@@ -128,7 +116,7 @@ impl Refusal {
             Self::ReadOnly | Self::NoReplicas => !wrote && command.has(command::WRITE),
             Self::OutOfMemory => !wrote && command.has(command::DENY_OOM),
             Self::Requested => true,
-            Self::Loading | Self::Busy | Self::MasterDown => false,
+            Self::MasterDown => false,
         }
     }
 }

@@ -19,7 +19,7 @@ use super::{
     replication::Replication,
     server::{OtherSentinel, SentinelView},
 };
-use crate::redis::endpoint::Address;
+use crate::Address;
 
 /// The name of the monitored service.
 pub(super) const SERVICE: &str = "in-memory";

@@ -1,22 +1,18 @@
 //! The in-memory server for tests of users.
 
-use std::{fmt, sync::LazyLock, time::Duration};
+use std::{
+    fmt,
+    sync::{Arc, LazyLock},
+    time::Duration,
+};
 
 use bytes::Bytes;
+use redisson_lock::{Config, Error, LockClient, LockClientBuilder, transport::Frame};
 use tokio::time::Instant;
 
 use super::{
-    Refusal, Server, Settings, faults::Faults, network::Network, raw::RawConnection, text_of,
-};
-use crate::{
-    client::{LockClient, LockClientBuilder},
-    config::Config,
-    error::Error,
-    redis::{
-        Target,
-        connection::Frame,
-        endpoint::{Address, Endpoint},
-    },
+    Address, Refusal, Server, Settings, faults::Faults, network::Network, raw::RawConnection,
+    text_of,
 };
 
 /// A Redis server in the process, for tests of code that uses locks.
@@ -24,7 +20,7 @@ use crate::{
 /// It runs the crate's own Lua scripts on a key space in memory. Its clients are ordinary [`LockClient`]s: they queue, are woken,
 /// renew and lose locks as on a real server. Its clock is tokio's: under a paused clock (`#[tokio::test(start_paused = true)]`) a
 /// lease of 30 s takes no time. A clone is the same server. Under a paused clock, use all its clients in one runtime, because each
-/// runtime has its own clock. [`Guard::valid_until`](crate::Guard::valid_until) is a time of that clock: compare it with
+/// runtime has its own clock. [`Guard::valid_until`](redisson_lock::Guard::valid_until) is a time of that clock: compare it with
 /// `tokio::time::Instant::now().into_std()`.
 ///
 /// It is not a database: it runs the commands that locks need, and refuses any other command by name.
@@ -37,7 +33,7 @@ use crate::{
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
 /// # async fn main() -> Result<(), redisson_lock::Error> {
 /// use std::time::Duration;
-/// use redisson_lock::test_util::InMemoryRedis;
+/// use redisson_lock_test::InMemoryRedis;
 ///
 /// let server = InMemoryRedis::new();
 /// let client = server.client().await?;
@@ -133,7 +129,7 @@ impl InMemoryRedis {
     /// ```
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
     /// # async fn main() -> Result<(), redisson_lock::Error> {
-    /// use redisson_lock::test_util::InMemoryRedis;
+    /// use redisson_lock_test::InMemoryRedis;
     ///
     /// let server = InMemoryRedis::new();
     /// server.stop();
@@ -145,7 +141,10 @@ impl InMemoryRedis {
     /// # }
     /// ```
     pub fn builder(&self) -> LockClientBuilder {
-        LockClient::builder().target(self.target())
+        let (host, port) = &*ADDRESS;
+        LockClient::builder()
+            .url(format!("redis://{host}:{port}"))
+            .transport(self.network.clone())
     }
 
     /// Ends all connections, like a short network failure. Clients reconnect at once.
@@ -239,9 +238,9 @@ impl InMemoryRedis {
     ///
     /// # Errors
     ///
-    /// As [`client`](Self::client).
+    /// The reason why there is none.
     #[doc(hidden)]
-    pub async fn raw(&self) -> Result<RawConnection, Error> {
+    pub async fn raw(&self) -> Result<RawConnection, Arc<str>> {
         RawConnection::open(&self.network, &ADDRESS).await
     }
 
@@ -252,14 +251,6 @@ impl InMemoryRedis {
         if let Some(host) = state.servers.get_mut(&ADDRESS) {
             host.server.settings.refusal = is_full.then_some(Refusal::OutOfMemory);
         }
-    }
-
-    pub(crate) fn target(&self) -> Target {
-        let id = uuid::Builder::from_random_bytes(fastrand::u128(..).to_le_bytes());
-        let server = self.network.config(Endpoint::Tcp(ADDRESS.clone()));
-        let mut target = Target::fixed(server);
-        target.client_id = Some(id.into_uuid());
-        target
     }
 }
 

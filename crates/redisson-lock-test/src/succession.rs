@@ -8,7 +8,7 @@ use super::{
     network::{PipeId, State},
     pipe::Pipe,
 };
-use crate::redis::endpoint::Address;
+use crate::Address;
 
 impl State {
     /// Lets replicas apply the snapshots that have arrived.

@@ -13,7 +13,7 @@ use fastrand::Rng;
 use tokio::time::Instant;
 
 use super::data::Snapshot;
-use crate::redis::endpoint::Address;
+use crate::Address;
 
 /// A replica that a master knows.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -8,46 +8,34 @@ use std::{
 
 use bytes::Bytes;
 use futures_util::Stream;
+use redisson_lock::transport::{BoxFuture, Connection, Frame, Pushed};
+use tokio::time::timeout;
 
-use super::network::Network;
-use crate::{
-    error::Error,
-    redis::{
-        BoxFuture,
-        connection::{ConnectOptions, Connection, Frame, Opened, Pushed, Transport},
-        endpoint::{Address, Endpoint},
-        handshake::Handshake,
-    },
-};
+use super::{Address, line::Line, network::Network};
 
 /// The longest time to open it.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A connection that sends commands unchanged.
 pub struct RawConnection {
-    connection: Arc<dyn Connection>,
+    line: Line,
     /// Dropping it ends the connection.
-    _ended: Mutex<BoxFuture<String>>,
+    _ended: Mutex<BoxFuture<'static, String>>,
 }
 
 impl RawConnection {
-    pub(super) async fn open(network: &Network, address: &Address) -> Result<Self, Error> {
-        let server = network.config(Endpoint::Tcp(address.clone()));
-        let options = ConnectOptions {
-            handshakes: &[Handshake::Hello],
-            after_close: false,
-            timeout: TIMEOUT,
-            is_sentinel: false,
-            messages: 1,
+    pub(super) async fn open(network: &Network, address: &Address) -> Result<Self, Arc<str>> {
+        let opening = async {
+            let (line, ended) = network.dial(address).await?;
+            line.ask("HELLO", vec!["3".into()]).await?;
+            line.ask("CLIENT", vec!["INFO".into()]).await?;
+            Ok(Self {
+                line,
+                _ended: Mutex::new(ended),
+            })
         };
-        let opened = network.connect(&server, options).await;
-        let Opened {
-            connection, ended, ..
-        } = opened.map_err(|error| Error::unavailable(error.details))?;
-        Ok(Self {
-            connection,
-            _ended: Mutex::new(ended),
-        })
+        let opened = timeout(TIMEOUT, opening).await;
+        opened.unwrap_or_else(|_| Err("the server did not answer".into()))
     }
 
     /// Sends a command, and waits for the reply.
@@ -61,12 +49,12 @@ impl RawConnection {
         args: &[impl AsRef<[u8]>],
     ) -> Result<Frame, Arc<str>> {
         let args = args.iter().map(|arg| Bytes::copy_from_slice(arg.as_ref()));
-        self.connection.send(name, args.collect()).await
+        self.line.ask(name, args.collect()).await
     }
 
     /// A stream of the messages that arrive from now on.
     pub fn messages(&self) -> impl Stream<Item = Pushed> + Send + Unpin + use<> {
-        self.connection.messages()
+        self.line.messages()
     }
 }
 

@@ -15,24 +15,18 @@ use std::{
 };
 
 use bytes::Bytes;
+use redisson_lock::transport::{BoxFuture, Frame, Link, Transport};
 use tokio::{
     sync::oneshot,
     time::{Instant, sleep_until},
 };
 
 use super::{
-    ConnectionId, Server,
+    Address, ConnectionId, Server,
     faults::{Calm, Ending, Faults},
     line::{Leave, Line},
     pipe::{Pipe, Request},
     replication::Replication,
-};
-use crate::protocol::Protocol;
-use crate::redis::{
-    BoxFuture, Servers,
-    connect_error::{ConnectError, ConnectErrorKind},
-    connection::{ConnectOptions, Frame, Opened, ServerConfig, Transport},
-    endpoint::{Address, Endpoint, OwnEnd},
 };
 use event_loop::Next;
 
@@ -84,74 +78,33 @@ impl Network {
         })))
     }
 
-    /// The way to a server, or to any of them, over this network.
-    pub(super) fn config(&self, endpoint: Endpoint) -> ServerConfig {
-        ServerConfig {
-            transport: Arc::new(self.clone()),
-            endpoint,
-            username: None,
-            password: None,
-            database: None,
-            protocol: Protocol::Auto,
-            connection_name: None,
-            servers: Servers::new(),
-        }
-    }
-
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Opens a connection, and starts its task.
-    async fn dial(&self, address: &Address) -> Result<(Line, BoxFuture<String>), ConnectError> {
+    pub(super) async fn dial(
+        &self,
+        address: &Address,
+    ) -> Result<(Line, BoxFuture<'static, String>), Arc<str>> {
         let delay = self.state().faults.connecting();
         if !delay.is_zero() {
             tokio::time::sleep(delay).await;
         }
         let (end, told) = oneshot::channel();
-        let pipe = self
-            .state()
-            .open(address, end)
-            .ok_or_else(|| ConnectError {
-                kind: ConnectErrorKind::Network,
-                details: "connection refused".into(),
-            })?;
+        let opened = self.state().open(address, end);
+        let pipe = opened.ok_or("connection refused")?;
         tokio::spawn(drive(self.clone(), pipe));
         let line = Line {
             network: self.clone(),
             pipe,
         };
         let leave = Leave(line.clone());
-        let ended = Box::pin(async move {
+        let ended: BoxFuture<'static, String> = Box::pin(async move {
             let _leave = leave;
             told.await.unwrap_or("the connection ended").to_owned()
         });
         Ok((line, ended))
-    }
-
-    async fn open(
-        &self,
-        server: &ServerConfig,
-        options: ConnectOptions,
-    ) -> Result<Opened, ConnectError> {
-        let Endpoint::Tcp(address) = &server.endpoint else {
-            return Err(ConnectError {
-                kind: ConnectErrorKind::Config,
-                details: "a server in memory has no socket".into(),
-            });
-        };
-        let (line, ended) = self.dial(address).await?;
-        line.log_in(server, options.handshake().version()).await?;
-        let info = line.ask("CLIENT", &["INFO"]).await?;
-        Ok(Opened {
-            connection: Arc::new(line),
-            ended,
-            info,
-            greeting: Frame::Null,
-            handshake: options.handshake(),
-            own_end: OwnEnd::InProcess,
-            host: None,
-        })
     }
 
     /// Runs the due steps of a connection, and sets the wake-up of its task.
@@ -196,27 +149,18 @@ async fn drive(network: Network, pipe: PipeId) {
 }
 
 impl Transport for Network {
-    fn connect(
-        &self,
-        server: &ServerConfig,
-        options: ConnectOptions,
-    ) -> BoxFuture<Result<Opened, ConnectError>> {
-        let (network, server) = (self.clone(), server.clone());
+    fn connect(&self, host: &str, port: u16) -> BoxFuture<'static, Result<Link, String>> {
+        let (network, address) = (self.clone(), (host.to_owned(), port));
         Box::pin(async move {
-            let opening = tokio::time::timeout(options.timeout, network.open(&server, options));
-            opening
-                .await
-                .unwrap_or_else(|_| Err(ConnectError::timeout()))
+            let dialed = network.dial(&address).await;
+            let (line, ended) = dialed.map_err(|reason| reason.as_ref().to_owned())?;
+            Ok(Link::new(line, ended))
         })
     }
 
-    fn may_refuse_messages(&self) -> bool {
-        false
-    }
-
     /// Each runtime has its own clock, which may be paused.
-    fn is_reached_from_anywhere(&self) -> bool {
-        false
+    fn is_in_process(&self) -> bool {
+        true
     }
 }
 

@@ -1,29 +1,20 @@
-//! An in-memory cluster, for the crate's own simulator.
+//! An in-memory cluster, for the simulator of redisson-lock.
 
 mod moves;
 
 use std::{collections::BTreeSet, fmt, sync::Arc, time::Duration};
 
+use redisson_lock::{Config, Error, LockClient};
 use tokio::time::Instant;
 
 use super::{
-    Frame, Server, Settings,
+    Address, Frame, Server, Settings,
     cluster::{HashSlot, Membership, NodeIndex, hash_slot},
     faults::Faults,
     network::Network,
     raw::RawConnection,
     text_of,
 };
-use crate::{
-    client::LockClient,
-    config::Config,
-    error::Error,
-    redis::{
-        Target,
-        endpoint::{Address, Endpoint},
-    },
-};
-
 pub use moves::Move;
 
 /// Masters that share the slots, without replicas. A name leads to each node, whatever its address is.
@@ -95,20 +86,21 @@ impl Cluster {
     ///
     /// As [`LockClient::connect`].
     pub async fn client_with(&self, config: Config) -> Result<LockClient, Error> {
-        let server = self.network.config(Endpoint::unknown());
-        let mut target = Target::cluster(server, self.names().collect());
-        let id = uuid::Builder::from_random_bytes(fastrand::u128(..).to_le_bytes());
-        target.client_id = Some(id.into_uuid());
-        let builder = LockClient::builder().target(target).config(config);
-        builder.build().await
+        let names = self.names().map(|(host, port)| format!("{host}:{port}"));
+        LockClient::builder()
+            .cluster(names)
+            .transport(self.network.clone())
+            .config(config)
+            .build()
+            .await
     }
 
     /// Opens a connection of another kind of client to a node.
     ///
     /// # Errors
     ///
-    /// [`Error::Unavailable`] while the node is stopped.
-    pub async fn raw(&self, node: NodeIndex) -> Result<RawConnection, Error> {
+    /// The reason why there is none: the node is stopped.
+    pub async fn raw(&self, node: NodeIndex) -> Result<RawConnection, Arc<str>> {
         RawConnection::open(&self.network, &self.addresses[node]).await
     }
 

@@ -1,6 +1,7 @@
 //! The slots of a cluster's node: which commands it runs, and where it redirects the rest.
 
 mod membership;
+mod slots;
 #[cfg(test)]
 mod tests;
 
@@ -11,8 +12,8 @@ use super::{
     command::{Action, Command},
     number::integer,
 };
-pub(crate) use crate::redis::{HashSlot, hash_slot};
 pub(crate) use membership::{Membership, NodeIndex};
+pub(crate) use slots::{HashSlot, hash_slot};
 
 /// The error of a server without cluster support.
 pub(crate) const DISABLED: &str = "ERR This instance has cluster support disabled";

@@ -3,19 +3,14 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use redisson_lock::transport::{Frame, Pushed};
 use tokio::time::Instant;
 
 use super::{PipeId, State};
 use crate::{
-    redis::{
-        connection::{Frame, Pushed},
-        endpoint::Address,
-    },
-    test_util::{
-        Delivery,
-        faults::{Delivering, Executed},
-        pipe::{Arrival, Blocked, Request},
-    },
+    Address, Delivery,
+    faults::{Delivering, Executed},
+    pipe::{Arrival, Blocked, Request},
 };
 
 /// The time of a pipe's next step.

@@ -2,11 +2,8 @@
 
 use std::{collections::BTreeMap, fmt::Write as _, sync::Arc};
 
-use super::HashSlot;
-use crate::redis::endpoint::Address;
-
-/// The slots of a cluster.
-pub(crate) const SLOTS: HashSlot = 16_384;
+use super::slots::{HashSlot, SLOTS};
+use crate::Address;
 
 /// A node: its index in the list of all nodes.
 pub(crate) type NodeIndex = usize;
@@ -56,7 +53,7 @@ impl Membership {
     }
 
     /// Records new addresses of all nodes.
-    pub(in crate::test_util) fn readdress(&mut self, addresses: Arc<[Address]>) {
+    pub(crate) fn readdress(&mut self, addresses: Arc<[Address]>) {
         self.addresses = addresses;
     }
 
@@ -69,12 +66,12 @@ impl Membership {
     }
 
     /// The epoch of the node's own claims.
-    pub(in crate::test_util) fn epoch(&self) -> u64 {
+    pub(crate) fn epoch(&self) -> u64 {
         self.epochs[self.own]
     }
 
     /// The slots that the node claims.
-    pub(in crate::test_util) fn owned(&self) -> impl Iterator<Item = HashSlot> {
+    pub(crate) fn owned(&self) -> impl Iterator<Item = HashSlot> {
         (0..SLOTS).filter(|slot| self.owns(*slot))
     }
 
@@ -83,29 +80,25 @@ impl Membership {
         self.unowned > 0
     }
 
-    pub(in crate::test_util) fn leaves_for(&self, slot: HashSlot) -> Option<NodeIndex> {
+    pub(crate) fn leaves_for(&self, slot: HashSlot) -> Option<NodeIndex> {
         let to = self.leaving.get(&slot).copied();
         to.filter(|_| self.owns(slot))
     }
 
-    pub(in crate::test_util) fn is_arriving(&self, slot: HashSlot) -> bool {
+    pub(crate) fn is_arriving(&self, slot: HashSlot) -> bool {
         self.arriving.contains_key(&slot)
     }
 
-    pub(in crate::test_util) fn send(&mut self, slot: HashSlot, to: NodeIndex) {
+    pub(crate) fn send(&mut self, slot: HashSlot, to: NodeIndex) {
         self.leaving.insert(slot, to);
     }
 
-    pub(in crate::test_util) fn expect(&mut self, slot: HashSlot, from: NodeIndex) {
+    pub(crate) fn expect(&mut self, slot: HashSlot, from: NodeIndex) {
         self.arriving.insert(slot, from);
     }
 
     /// Records the new owner of a slot. Returns whether this node was the old owner.
-    pub(in crate::test_util) fn set_owner(
-        &mut self,
-        slot: HashSlot,
-        owner: Option<NodeIndex>,
-    ) -> bool {
+    pub(crate) fn set_owner(&mut self, slot: HashSlot, owner: Option<NodeIndex>) -> bool {
         let old = std::mem::replace(&mut self.owners[usize::from(slot)], owner);
         self.unowned += usize::from(owner.is_none());
         self.unowned -= usize::from(old.is_none());
@@ -115,13 +108,13 @@ impl Membership {
     }
 
     /// Raises the node's epoch above all other epochs.
-    pub(in crate::test_util) fn claim_anew(&mut self) {
+    pub(crate) fn claim_anew(&mut self) {
         let latest = self.epochs.iter().max().copied().unwrap_or_default();
         self.epochs[self.own] = latest + 1;
     }
 
     /// Accepts the claims of another node, unless a known claim has a later epoch. Returns the slots that this node loses.
-    pub(in crate::test_util) fn hear(&mut self, other: &Self) -> Vec<HashSlot> {
+    pub(crate) fn hear(&mut self, other: &Self) -> Vec<HashSlot> {
         let epoch = other.epoch();
         self.epochs[other.own] = epoch;
         let is_news = |slot: &HashSlot| match self.owner(*slot) {

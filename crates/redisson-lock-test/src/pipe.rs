@@ -3,16 +3,14 @@
 use std::{collections::VecDeque, task::Waker, time::Duration};
 
 use bytes::Bytes;
+use redisson_lock::transport::{Frame, Pushed};
 use tokio::{
     sync::{mpsc, oneshot},
     time::Instant,
 };
 
 use super::ConnectionId;
-use crate::redis::{
-    connection::{Frame, Pushed},
-    endpoint::Address,
-};
+use crate::Address;
 
 /// A connection with both ends.
 pub(super) struct Pipe {

@@ -1,4 +1,4 @@
-//! A service that uses a lock, with tests that need no server: `cargo test --example unit_test --features test-util`.
+//! A service that uses a lock, with tests that need no server: `cargo test --example unit_test`.
 
 use redisson_lock::{Error, LockClient};
 
@@ -34,7 +34,7 @@ impl Billing {
 
 #[tokio::main(flavor = "current_thread", start_paused = true)]
 async fn main() -> Result<(), Error> {
-    let server = redisson_lock::test_util::InMemoryRedis::new();
+    let server = redisson_lock_test::InMemoryRedis::new();
     let billing = Billing {
         locks: server.client().await?,
     };
@@ -46,7 +46,7 @@ async fn main() -> Result<(), Error> {
 mod tests {
     use std::time::Duration;
 
-    use redisson_lock::test_util::InMemoryRedis;
+    use redisson_lock_test::InMemoryRedis;
     use tokio::time::sleep;
 
     use super::*;

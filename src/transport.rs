@@ -1,0 +1,155 @@
+//! The way to the servers as a trait: for an in-memory server, a tunnel, a network with faults. Needs the feature `transport`.
+//!
+//! A client opens sockets, unless its builder has a [`transport`](crate::LockClientBuilder::transport). The builder's URL, sentinels
+//! or nodes still say which servers there are, and the transport says how they are reached. The client logs in, finds the
+//! master or the slots, subscribes and reconnects as over sockets. The crate `redisson-lock-test` is a transport to servers in memory.
+//!
+//! A client cannot tell a tunnel to one server from a proxy in front of several, and sends each lock name alone. With
+//! [`EndpointKind::Server`](crate::EndpointKind::Server), names share calls.
+//!
+//! # Examples
+//!
+//! A network without servers:
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() {
+//! use redisson_lock::{
+//!     Error, LockClient,
+//!     transport::{BoxFuture, Link, Transport},
+//! };
+//!
+//! struct Unplugged;
+//!
+//! impl Transport for Unplugged {
+//!     fn connect(&self, host: &str, port: u16) -> BoxFuture<'static, Result<Link, String>> {
+//!         let reason = format!("no cable to {host}:{port}");
+//!         Box::pin(async move { Err(reason) })
+//!     }
+//! }
+//!
+//! let client = LockClient::builder().url("redis://redis:6379").transport(Unplugged);
+//! assert!(matches!(client.build().await, Err(Error::Unavailable { .. })));
+//! # }
+//! ```
+
+use std::{pin::Pin, sync::Arc};
+
+use bytes::Bytes;
+use futures_util::stream::Stream;
+
+/// A boxed future.
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// A boxed stream of messages.
+pub type Messages = Pin<Box<dyn Stream<Item = Pushed> + Send>>;
+
+/// Opens connections to servers.
+#[cfg(feature = "transport")]
+pub trait Transport: Send + Sync {
+    /// Opens a connection to the server at `host` and `port`, as the configuration, a sentinel or a node of a cluster names it. The
+    /// client sends `HELLO` or `AUTH` itself, and drops the future after the time limit of a connection.
+    ///
+    /// # Errors
+    ///
+    /// The reason why there is no connection, for the log and the error of the caller. The client tries again after a pause.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future must close what it has opened.
+    fn connect(&self, host: &str, port: u16) -> BoxFuture<'static, Result<Link, String>>;
+
+    /// Whether the servers are in this process, as in a test. Default: false.
+    ///
+    /// The client then names no connections, and takes for granted that a connection leads to one server and no proxy, that scripts
+    /// may publish, and that only the runtime of the builder reaches the server: `own_runtime` and `build_blocking` are
+    /// [`Error::Config`](crate::Error::Config).
+    fn is_in_process(&self) -> bool {
+        false
+    }
+}
+
+/// A connection that a [`Transport`] has opened.
+#[cfg(feature = "transport")]
+pub struct Link {
+    pub(crate) connection: Arc<dyn Connection>,
+    pub(crate) ended: BoxFuture<'static, String>,
+}
+
+#[cfg(feature = "transport")]
+impl Link {
+    /// Returns an open connection. `ended` completes with the reason when the connection ends; the client drops it to end
+    /// the connection.
+    pub fn new(
+        connection: impl Connection + 'static,
+        ended: impl Future<Output = String> + Send + 'static,
+    ) -> Self {
+        Self {
+            connection: Arc::new(connection),
+            ended: Box::pin(ended),
+        }
+    }
+}
+
+#[cfg(feature = "transport")]
+impl std::fmt::Debug for Link {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Link").finish_non_exhaustive()
+    }
+}
+
+/// An open connection to one server.
+pub trait Connection: Send + Sync {
+    /// Sends the command `name` with `args`; the answer may be [`Frame::Error`]. Commands are sent in the order in which their futures
+    /// are first polled, and their answers arrive in that order. A command that is sent after the connection's end may stay unanswered.
+    ///
+    /// `SUBSCRIBE`, `SSUBSCRIBE` and their opposites have one answer each, when the server has confirmed all their channels: any
+    /// frame but an error.
+    ///
+    /// # Errors
+    ///
+    /// The reason why there is no answer. The server may or may not have executed the command.
+    ///
+    /// # Cancel safety
+    ///
+    /// A command that was sent stays sent; its answer is dropped.
+    fn send(&self, name: &'static str, args: Vec<Bytes>) -> BoxFuture<'_, Result<Frame, Arc<str>>>;
+
+    /// Returns the messages that arrive from now on. The client calls it once at most.
+    fn messages(&self) -> Messages;
+}
+
+/// A value of the server, in either version of the protocol.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub enum Frame {
+    /// No value.
+    Null,
+    /// An integer.
+    Number(i64),
+    /// A short text of the server's own, such as `OK`.
+    Status(Bytes),
+    /// A string of bytes.
+    Text(Bytes),
+    /// A refusal, with its message.
+    Error(String),
+    /// Several values.
+    List(Vec<Frame>),
+    /// Names and values.
+    Map(Vec<(Frame, Frame)>),
+}
+
+/// Data that a server sends without a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Pushed {
+    /// A message on a channel.
+    Message {
+        /// The channel.
+        channel: Bytes,
+        /// The payload.
+        payload: Bytes,
+    },
+    /// The receiver was behind, and messages were lost.
+    Missed,
+}
