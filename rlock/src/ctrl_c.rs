@@ -1,20 +1,63 @@
 //! Ctrl+C, in place of the signals of Unix.
 
-use crate::Failure;
+#[cfg(all(test, unix))]
+use tests::{CtrlC, ctrl_c};
+#[cfg(windows)]
+use tokio::signal::windows::{CtrlC, ctrl_c};
 
-pub struct Signals;
+use crate::{Failure, exit};
+
+pub struct Signals {
+    pressed: CtrlC,
+}
 
 impl Signals {
+    /// Listens from now on. From here on a Ctrl+C ends nothing by itself, so one stream hears every one of them: a stream for each
+    /// wait would miss those between two waits.
     pub fn new() -> Result<Self, Failure> {
-        Ok(Self)
+        let pressed = ctrl_c().map_err(|error| Failure {
+            code: exit::FAILED,
+            message: format!("the handler of Ctrl+C cannot be installed: {error}"),
+        })?;
+        Ok(Self { pressed })
     }
 
-    /// Completes with the exit code for a Ctrl+C.
+    /// Completes with the exit code for a Ctrl+C. Dropping the future loses none.
     pub async fn ending(&mut self) -> u8 {
-        match tokio::signal::ctrl_c().await {
-            Ok(()) => 130,
-            // Without a handler, Ctrl+C ends the process.
-            Err(_) => std::future::pending().await,
-        }
+        self.pressed.recv().await;
+        130
+    }
+}
+
+/// The test runs on Unix, where a process can send itself a Ctrl+C without unsafe code.
+#[cfg(all(test, unix))]
+mod tests {
+    use std::{io, time::Duration};
+
+    use rustix::process::{Signal, getpid, kill_process};
+    use tokio::{
+        signal::unix::{self, SignalKind},
+        time::timeout,
+    };
+
+    use super::*;
+
+    pub type CtrlC = unix::Signal;
+
+    pub fn ctrl_c() -> io::Result<CtrlC> {
+        unix::signal(SignalKind::interrupt())
+    }
+
+    #[tokio::test]
+    async fn a_ctrl_c_between_two_waits_counts() {
+        let mut signals = Signals::new().ok().unwrap();
+        let bound = Duration::from_secs(10);
+        let nothing = timeout(Duration::ZERO, signals.ending()).await;
+        assert!(nothing.is_err(), "a Ctrl+C before any: {nothing:?}");
+        let mut heard = ctrl_c().unwrap();
+        kill_process(getpid(), Signal::INT).unwrap();
+        // Tokio tells all streams at once.
+        timeout(bound, heard.recv()).await.unwrap();
+        assert_eq!(timeout(bound, signals.ending()).await, Ok(130));
     }
 }

@@ -6,6 +6,8 @@ mod bench;
 mod cli;
 #[cfg(unix)]
 mod command;
+#[cfg(all(test, unix))]
+mod ctrl_c;
 mod doctor;
 mod entry;
 mod fleet;
