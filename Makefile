@@ -84,7 +84,7 @@ SUBMAKE := $(MAKE) --no-print-directory
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help setup demo test test-loaded test-all lint lint-text lint-examples lint-rest unit it valkey interop \
-	without-features doc programs bench-peers \
+	lint-lean without-features doc programs bench-peers \
 	output bench-compare bench-shares bench-check bench-gauges bench-permits weight soak tokens peers interop-all servers servers-all topologies failovers \
 	package msrv minimal-versions api deny typos semver \
 	compose windows models explore explore-mutants simulate simulate-mutants differential run-small run-interop run-interop-all run-topologies run-failovers
@@ -121,7 +121,7 @@ test: ## What every change must pass, in minutes: lints, docs, and a test of eve
 	@: Tests on servers wait for leases and leave a third of both cores idle: the simulator, the documentation and Java use it.; \
 	nice -n 3 $(RUN) sim "in memory" >target/sim.log 2>&1 & sim=$$!; \
 	$(SUBMAKE) run-small && { \
-	nice -n 3 $(SUBMAKE) doc lint-examples >target/doc.log 2>&1 & doc=$$!; \
+	nice -n 3 $(SUBMAKE) doc lint-examples lint-lean >target/doc.log 2>&1 & doc=$$!; \
 	set -x; $(RUN) --threads 24 it "on redis-server" $(SKIPPED_ON_REDIS:%=--skip %); } && { \
 	$(if $(JAVA),$(RUN) interop "beside Java" $(BESIDE_JAVA) >target/interop.log 2>&1 & interop=$$!;) \
 	TOPOLOGY=cluster $(RUN) it "on a cluster" $(ON_A_CLUSTER) && \
@@ -134,7 +134,7 @@ test: ## What every change must pass, in minutes: lints, docs, and a test of eve
 	@echo
 	@tools/run-tests.sh --left-out
 	@echo "left out: other servers, topologies and failovers, further versions of Redisson, the contract without hand-offs in memory," \
-		"the library without features, instruction counts (make test-all runs them)"
+		"tests of the library without features, instruction counts (make test-all runs them)"
 	@$(if $(JAVA),,echo "left out: INTEROP=skip: every test against Java")
 	@$(if $(WITH_VALKEY),,echo "left out: VALKEY=skip: every test on Valkey")
 	@echo "make test: passed"
@@ -190,7 +190,7 @@ test-all: ## `make test` in full, on more servers, all versions of Redisson, top
 	@echo "left out: Valkey 8.0 (make valkey), other servers beside the older Redisson and Debian's Redis 7.0 (make servers-all), long runs and fuzzing (make soak), campaigns (make simulate, make simulate-mutants)"
 	@tools/test-all-length.sh $(if $(UPDATE),--update)
 
-lint: lint-text ## Formatting, recipes of this file, new dependencies, references and links of pages, seeded bugs that apply, and clippy, warnings denied
+lint: lint-text lint-lean ## Formatting, recipes of this file, new dependencies, references and links of pages, seeded bugs that apply, and clippy, warnings denied
 	$(CARGO) clippy $(PACKAGES) --all-targets -- -D warnings
 
 lint-text:
@@ -206,12 +206,22 @@ lint-text:
 lint-examples:
 	$(CARGO) clippy -p redisson-lock --all-features --examples -- -D warnings
 
+# The library and its documentation in sets of features that other builds here never have. They get a folder of their own, since all
+# documentation of a build folder goes to one place.
+LEAN ?= serde
+lint-lean: export CARGO_TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)/lean
+lint-lean:
+	@set -e; for features in $(LEAN); do \
+		set -- -p redisson-lock --lib --no-default-features --features "$${features#none}"; \
+		echo "lint-lean: $$features"; \
+		$(CARGO) clippy "$$@" -- -D warnings; \
+		RUSTDOCFLAGS="-D warnings" $(CARGO) doc --no-deps "$$@"; \
+	done
+
 # The benchmarks, and the library in the sets of features that users choose.
 lint-rest: lint-examples
 	$(CARGO) clippy -p compare -p instructions --all-targets -- -D warnings
-	@for features in "" serde serde,rustls fred; do \
-		$(CARGO) clippy -p redisson-lock --lib --no-default-features --features "$$features" -- -D warnings || exit 1; \
-	done
+	@$(SUBMAKE) lint-lean LEAN="none serde serde,rustls serde,fred rustls,fred blocking"
 	$(CARGO) clippy -p tls_libraries --tests -- -D warnings
 
 doc: ## The API documentation, warnings denied; links of pages into it

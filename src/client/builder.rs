@@ -201,7 +201,7 @@ impl LockClientBuilder {
     }
 
     /// Connects to the servers as this user, instead of the URL's. The user without a name is `""`.
-    /// [`Error::Config`] in [`build`](Self::build) beside a [`fred`](Self::fred) client with a credential provider.
+    /// [`Error::Config`] in [`build`](Self::build) beside a fred client with a credential provider.
     pub fn credentials(mut self, username: impl Into<String>, password: impl Into<String>) -> Self {
         self.credentials = Some(Credentials::new(username, password));
         self
