@@ -222,7 +222,8 @@ lint-lean:
 lint-rest: lint-examples
 	$(CARGO) clippy -p compare -p instructions --all-targets -- -D warnings
 	@$(SUBMAKE) lint-lean LEAN="none serde serde,rustls serde,fred rustls,fred blocking"
-	$(CARGO) clippy -p tls_libraries --tests -- -D warnings
+	$(CARGO) clippy -p tls_libraries --tests --features aws-lc -- -D warnings
+	$(CARGO) clippy -p tls_libraries --tests --features without-rustls -- -D warnings
 
 doc: ## The API documentation, warnings denied; links of pages into it
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --no-deps $(PACKAGES)
@@ -322,9 +323,10 @@ without-features: ## The library without features, without fred, and beside othe
 		$(CARGO) test --quiet -p redisson-lock --lib --no-default-features --features "$$features" || exit 1; \
 	done
 	$(CARGO) test --quiet -p rlock --test tool tls::
-	@if pkg-config --exists openssl; then set -- --features native-tls; else set --; \
+	$(CARGO) test --quiet -p tls_libraries --features without-rustls
+	@if pkg-config --exists openssl; then set -- native-tls; else set -- aws-lc; \
 		echo "without-features: no headers of OpenSSL (libssl-dev): left out, a fred client with native-tls"; fi; \
-	$(CARGO) test --quiet -p tls_libraries "$$@"
+	$(CARGO) test --quiet -p tls_libraries --features "$$@"
 
 peers:
 	@$(if $(JAVA),tools/build-peer.sh $(REDISSON),echo "peers: INTEROP=skip: not built")

@@ -1,1 +1,1 @@
-//! Has tests alone: `tests/beside_others.rs`.
+//! Has tests alone: `tests/`.
