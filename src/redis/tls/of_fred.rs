@@ -3,6 +3,8 @@
 use ::fred::types::config::Config;
 
 use super::Tls;
+#[cfg(feature = "rustls")]
+use super::library::TlsConnector as OurConnector;
 use crate::error::Error;
 
 impl Tls {
@@ -23,7 +25,7 @@ impl Tls {
             _ => None,
         };
         match &tls.connector {
-            TlsConnector::Rustls(connector) => Ok(Some(Self::given(connector.clone(), own_name))),
+            TlsConnector::Rustls(connector) => Ok(Some(Self::given(ours(connector), own_name))),
             #[allow(
                 unreachable_patterns,
                 reason = "the caller's features of fred may enable another TLS library"
@@ -43,5 +45,30 @@ impl Tls {
             )),
             false => Ok(None),
         }
+    }
+}
+
+/// The connector of a fred that is built with this crate's version of rustls. fred's public API shows its own version, so a minor version
+/// of fred keeps it; a build with one that does not stops here, with the remedy.
+#[cfg(feature = "rustls")]
+fn ours(connector: &impl OfThisRustls) -> OurConnector {
+    connector.connector()
+}
+
+#[cfg(feature = "rustls")]
+#[diagnostic::on_unimplemented(
+    message = "this version of fred has another rustls than redisson-lock, which cannot use its connectors",
+    label = "a connector of fred's rustls",
+    note = "build with a fred that redisson-lock knows: `cargo update fred --precise 10.1.0`",
+    note = "or leave out the feature `fred` of redisson-lock: `default-features = false, features = [\"rustls\", \"serde\"]`"
+)]
+trait OfThisRustls {
+    fn connector(&self) -> OurConnector;
+}
+
+#[cfg(feature = "rustls")]
+impl OfThisRustls for OurConnector {
+    fn connector(&self) -> OurConnector {
+        self.clone()
     }
 }
