@@ -12,6 +12,8 @@ mod in_memory_redis;
 mod interpreter;
 mod key_space;
 mod line;
+#[cfg(test)]
+mod model_tests;
 mod network;
 mod number;
 mod pipe;
