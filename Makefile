@@ -35,7 +35,7 @@ TOPOLOGY_ROUNDS ?= 3
 HISTORIES ?= 20000
 FIRST_SEED ?= 1
 SEED ?=
-# The world of all histories (node, cluster, replicas), or that of their seeds. The profile of the one of SEED, or that of the seed.
+# The world of all histories (node, cluster, replicas, model), or that of their seeds. The profile of the one of SEED, or that of the seed.
 WORLD ?=
 PROFILE ?=
 
@@ -396,7 +396,7 @@ models: ## Models of what passes between threads, under loom (ONLY=part of their
 	$(if $(PREEMPTIONS),LOOM_MAX_PREEMPTIONS=$(PREEMPTIONS)) $(CARGO) test $(PACKAGES) --test models -- \
 		--nocapture --test-threads 1 $(ONLY)
 
-simulate: ## HISTORIES simulated histories from FIRST_SEED on, or the one of SEED (and PROFILE), told (WORLD=node, cluster or replicas; build of its own; 2 minutes)
+simulate: ## HISTORIES simulated histories from FIRST_SEED on, or the one of SEED (and PROFILE), told (WORLD=node, cluster, replicas or model; build of its own; 2 minutes)
 	@HISTORIES=$(HISTORIES) FIRST_SEED=$(FIRST_SEED) SEED=$(SEED) WORLD=$(WORLD) PROFILE=$(PROFILE) \
 		$(CARGO) test --profile simulate -p redisson-lock --all-features --test sim -- --nocapture histories_keep_the_rules
 

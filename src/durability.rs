@@ -99,7 +99,7 @@ impl Durability {
 
 /// The number of replicas that have a call's writes, and the number that was required.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Acknowledged {
+pub struct Acknowledged {
     pub(crate) by: u32,
     pub(crate) wanted: u32,
     /// The number of replicas that were connected to the master, if it tells.

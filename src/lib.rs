@@ -15,6 +15,9 @@ mod config;
 mod core;
 mod count_down_latch;
 mod credentials;
+#[cfg(feature = "__simulation")]
+#[doc(hidden)]
+pub mod direct;
 mod durability;
 mod election;
 mod endpoint_kind;

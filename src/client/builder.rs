@@ -1,6 +1,8 @@
 //! The builder of a client.
 
 mod credentials_provider;
+#[cfg(feature = "__simulation")]
+mod direct;
 mod resolver;
 #[cfg(feature = "transport")]
 mod transport;

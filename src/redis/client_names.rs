@@ -8,7 +8,7 @@ use super::{client_info::field, frame, script_conn::LiveConn};
 use crate::{server_text, wire::Refusal};
 
 /// Names of clients, by their ids.
-pub(crate) type ClientNames = BTreeMap<Uuid, Arc<str>>;
+pub type ClientNames = BTreeMap<Uuid, Arc<str>>;
 
 /// Asks by `conn`. `None` if the server refuses to tell, or ends the connection: it is not asked again.
 pub(super) async fn ask(conn: Arc<LiveConn>) -> Option<ClientNames> {

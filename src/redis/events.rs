@@ -14,7 +14,7 @@ pub(super) const MESSAGES: usize = 2048;
 
 /// The sender of events.
 #[derive(Clone)]
-pub(super) struct EventSender {
+pub struct EventSender {
     queue: mpsc::UnboundedSender<Event>,
     waiting: Arc<Waiting>,
 }

@@ -1,7 +1,7 @@
 //! The slot of a key on a cluster, as the cluster specification of Redis defines it.
 
 /// Operations of one call have one slot: that of their keys on a cluster and behind a proxy, always the same at a single server.
-pub(crate) type HashSlot = u16;
+pub type HashSlot = u16;
 
 /// The number of slots of a cluster.
 pub(super) const SLOTS: HashSlot = 16_384;

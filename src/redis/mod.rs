@@ -28,6 +28,8 @@ pub(crate) mod connect_error;
 pub(crate) mod connection;
 mod connector;
 mod dial;
+#[cfg(feature = "__simulation")]
+pub mod direct;
 #[cfg(feature = "fred")]
 mod donor;
 mod doubt;
@@ -76,13 +78,13 @@ use tokio_util::task::TaskTracker;
 pub(crate) use self::fred::FredClient;
 pub(crate) use batcher::Batcher;
 pub(crate) use bundle::SendPermit;
-pub(crate) use client_names::ClientNames;
+pub use client_names::ClientNames;
 use cluster::Cluster;
 use durable::Wait;
 pub(crate) use endpoint::AddressMap;
-use events::EventSender;
+pub use events::EventSender;
 pub(crate) use events::Events;
-pub(crate) use hash_slot::HashSlot;
+pub use hash_slot::HashSlot;
 use hash_slot::SLOTS;
 pub(crate) use provider::Provider;
 pub(crate) use resolver::Resolver;
@@ -101,17 +103,20 @@ use crate::{
     },
 };
 
-pub(crate) type BoxFuture<T> = crate::transport::BoxFuture<'static, T>;
+/// A boxed future.
+pub type BoxFuture<T> = crate::transport::BoxFuture<'static, T>;
 
 /// A reply, and the acknowledgements of replicas, if the call waited for them.
 #[derive(Debug, Clone)]
-pub(crate) struct Answered<T = Reply> {
-    pub(crate) reply: T,
-    pub(crate) acknowledged: Option<Acknowledged>,
+pub struct Answered<T = Reply> {
+    /// The reply.
+    pub reply: T,
+    /// The replicas, if the call waited for them.
+    pub acknowledged: Option<Acknowledged>,
 }
 
 /// One logical Redis server, limited to the features that locks need.
-pub(crate) trait Redis: Send + Sync {
+pub trait Redis: Send + Sync {
     /// The slot of a key.
     fn slot(&self, key: &[u8]) -> HashSlot;
 
@@ -213,9 +218,10 @@ pub(crate) enum Event {
 
 /// Why a call has no replies.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum CallError {
+pub enum CallError {
     /// The connection broke. The server may have run the call, but will not run it later.
     Unanswered {
+        /// Why there is no answer.
         reason: Arc<str>,
         /// The time before the call was handed to its connection.
         sent: Instant,
@@ -265,6 +271,11 @@ pub(crate) fn connect(mut target: Target, config: &Config) -> BoxFuture<Result<C
     };
     let sharded = config.sharded_pubsub;
     Box::pin(async move {
+        #[cfg(feature = "__simulation")]
+        if let Some(server) = target.direct.take() {
+            let (sender, events) = events::channel();
+            return Ok((server.connect(sender).await?, events));
+        }
         let connected: Connected = match target.seeds.take() {
             Some(seeds) => {
                 let (cluster, events) = Cluster::connect(target, seeds, sharded, wait).await?;

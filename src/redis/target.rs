@@ -26,6 +26,9 @@ pub(crate) struct Target {
     pub(super) map: Option<AddressMap>,
     /// What answers at the address of `server`.
     endpoint_kind: EndpointKind,
+    /// What answers the calls itself, in place of servers.
+    #[cfg(feature = "__simulation")]
+    pub(super) direct: Option<Arc<dyn super::direct::Server>>,
     /// Whether the client connects in the background.
     pub(crate) lazy: bool,
 }
@@ -42,7 +45,19 @@ pub(super) struct MasterLookup {
 impl Target {
     /// Whether another runtime can connect.
     pub(crate) fn is_reached_from_anywhere(&self) -> bool {
+        #[cfg(feature = "__simulation")]
+        if self.direct.is_some() {
+            return false;
+        }
         self.server.transport.is_reached_from_anywhere()
+    }
+
+    /// A server that answers calls itself. No URL is of it.
+    #[cfg(feature = "__simulation")]
+    pub(crate) fn direct(server: Arc<dyn super::direct::Server>) -> Result<Self, Error> {
+        let mut target = Self::url("redis://direct")?;
+        target.direct = Some(server);
+        Ok(target)
     }
 
     pub(crate) fn fixed(server: ServerConfig) -> Self {
@@ -52,6 +67,8 @@ impl Target {
             seeds: None,
             map: None,
             endpoint_kind: EndpointKind::Auto,
+            #[cfg(feature = "__simulation")]
+            direct: None,
             lazy: false,
         }
     }

@@ -5,16 +5,22 @@ use crate::server_text;
 /// The reply to one operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reply {
-    pub(crate) status: i64,
-    pub(crate) detail: Detail,
+    /// By the numbers of `lua/batch.lua`.
+    pub status: i64,
+    /// What follows the status.
+    pub detail: Detail,
 }
 
 /// The detail that follows the status of a [`Reply`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Detail {
+pub enum Detail {
+    /// A status alone.
     Nothing,
+    /// A number.
     Number(i64),
+    /// A text.
     Text(String),
+    /// Several numbers.
     Numbers(Vec<i64>),
 }
 

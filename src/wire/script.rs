@@ -9,6 +9,8 @@ use super::{decimal, packed};
 /// A script that runs any number of operations in one call (`lua/batch.lua`).
 pub struct Script {
     source: &'static str,
+    /// The file of its operation in `lua/`, without the ending.
+    name: &'static str,
     keys: usize,
     classic: OnceLock<Text>,
     sharded: OnceLock<Text>,
@@ -44,13 +46,19 @@ local ARRIVING = true
 ";
 
 impl Script {
-    pub(crate) const fn new(source: &'static str, keys: usize) -> Self {
+    pub(crate) const fn new(source: &'static str, files: &[&'static str], keys: usize) -> Self {
         Self {
             source,
+            name: files[files.len() - 1],
             keys,
             classic: OnceLock::new(),
             sharded: OnceLock::new(),
         }
+    }
+
+    /// The name of its operation.
+    pub fn name(&self) -> &'static str {
+        self.name
     }
 
     /// The script's text for this way of publishing.
@@ -124,7 +132,7 @@ impl Text {
 impl std::fmt::Debug for Script {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Script")
-            .field("sha", &self.text(Publishing::Classic).sha)
+            .field("name", &self.name())
             .finish_non_exhaustive()
     }
 }
@@ -139,6 +147,7 @@ macro_rules! script {
                 $(include_str!(concat!("../../lua/", $file, ".lua")),)+
                 include_str!("../../lua/run.lua"),
             ),
+            &[$($file),+],
             $keys,
         )
     };
@@ -153,7 +162,7 @@ pub struct Request {
 }
 
 /// The keys, then the arguments, of one operation.
-pub(crate) type Operation = Vec<Bytes>;
+pub type Operation = Vec<Bytes>;
 
 #[cfg(test)]
 mod tests {

@@ -35,6 +35,7 @@ mod waiting;
 mod world;
 
 use campaign::{Campaign, history::Plan, shrink};
+use world::servers::Kind;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -56,9 +57,20 @@ fn histories_keep_the_rules() {
     }
     let profile = std::env::var("PROFILE").unwrap_or_default();
     assert!(profile.is_empty(), "PROFILE needs a SEED");
+    play(None);
+}
+
+/// The same on the models of the scripts, without connections.
+#[test]
+fn histories_on_models_keep_the_rules() {
+    play(Some(Kind::Model));
+}
+
+fn play(world: Option<Kind>) {
     let campaign = Campaign {
         first: number("FIRST_SEED").unwrap_or(1),
         histories: number("HISTORIES").unwrap_or(600),
+        world,
         shrinks: std::env::var("SHRINK").as_deref() != Ok("skip"),
     };
     println!("{}", campaign.run());

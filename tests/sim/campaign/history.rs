@@ -16,7 +16,7 @@ use histories::{
     dropping::PATIENCE,
     log::{self, HoldId, Log, Side, Spot, What},
     oracle::judge,
-    profiles::{self, CALM, CUTS, FORCED, FREEZES, FULL, OUTAGES, Profile, SILENCES, SLOW},
+    profiles::{CALM, CUTS, FORCED, FREEZES, FULL, FaultKinds, OUTAGES, Profile, SILENCES, SLOW},
     subjects::{self, Subject},
     verdict::{Rules, Tally},
 };
@@ -81,6 +81,15 @@ const PROFILES: [(&str, Profile); 9] = [
     ("forced", FORCED),
 ];
 
+/// The conditions without connections, which therefore do not fall silent.
+fn of_model() -> impl Iterator<Item = (&'static str, Profile)> {
+    PROFILES
+        .into_iter()
+        .filter(|(_, profile)| profile.fault_kinds != FaultKinds::Silences)
+}
+
+const MODEL_PROFILES: usize = PROFILES.len() - 1;
+
 /// A history to play. The fields `actors` and `episodes` make it smaller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
@@ -120,10 +129,15 @@ pub struct Kept {
 
 impl Plan {
     pub fn whole(seed: u64) -> Self {
+        Self::of(seed, None)
+    }
+
+    /// The history of a seed in this world, or in that of the seed.
+    pub fn of(seed: u64, world: Option<Kind>) -> Self {
         let chance = seed / SUBJECTS.len() as u64;
         let mut plan = Self {
             seed,
-            world: Kind::of(chance),
+            world: world.unwrap_or_else(|| Kind::of(chance)),
             profile: 0,
             actors: (0..ACTORS).collect(),
             episodes: u32::MAX,
@@ -133,6 +147,7 @@ impl Plan {
             Kind::Node => PROFILES.len() - usize::from(subject.group || !subject.exact),
             Kind::Cluster => cluster_faults::PROFILES.len(),
             Kind::Replicas => replica_faults::PROFILES.len(),
+            Kind::Model => MODEL_PROFILES - usize::from(subject.group || !subject.exact),
         };
         // The world depends on `chance % 8`, and the kind on the remainder. Neighbouring seeds have different profiles.
         let chance = chance / 8 + chance % 8 + seed % SUBJECTS.len() as u64;
@@ -146,6 +161,7 @@ impl Plan {
             Kind::Node => PROFILES.map(|(name, _)| name).into(),
             Kind::Cluster => cluster_faults::PROFILES.map(|(name, ..)| name).into(),
             Kind::Replicas => replica_faults::PROFILES.map(|(name, _)| name).into(),
+            Kind::Model => of_model().map(|(name, _)| name).collect(),
         };
         let at = names.iter().position(|name| *name == profile);
         Self {
@@ -170,6 +186,7 @@ impl Plan {
     pub fn profile(&self) -> (&'static str, Profile) {
         match self.world {
             Kind::Node => PROFILES[self.profile],
+            Kind::Model => of_model().nth(self.profile).expect("a profile"),
             Kind::Cluster => {
                 let (name, profile, _) = cluster_faults::PROFILES[self.profile];
                 (name, profile)
@@ -182,7 +199,7 @@ impl Plan {
     fn cluster_fault(&self) -> ClusterFault {
         match self.world {
             Kind::Cluster => cluster_faults::PROFILES[self.profile].2,
-            Kind::Node | Kind::Replicas => ClusterFault::None,
+            Kind::Node | Kind::Replicas | Kind::Model => ClusterFault::None,
         }
     }
 
@@ -270,7 +287,8 @@ fn is_calm(profile: Profile) -> bool {
 fn dialects(plan: &Plan) -> &'static [Dialect] {
     let (name, profile) = plan.profile();
     let kind = plan.subject().name;
-    let is_undisturbed = profile.disturbed.is_none() && !profile.forced;
+    let is_undisturbed =
+        profile.disturbed.is_none() && !profile.forced && plan.world != Kind::Model;
     let always = name == "calm" && kind != "read_write";
     match is_undisturbed && (always || plan.chances().has_java) {
         true => Dialect::of(kind),
@@ -370,7 +388,7 @@ async fn history(plan: &Plan, with_story: bool) -> Result<Kept, Failure> {
         Ok(Err(rule)) => Err(rule),
         Err(_) => Err("not all tasks came to their end".into()),
     });
-    let is_counted = profile.disturbed.is_none() && plan.world == Kind::Node;
+    let is_counted = profile.disturbed.is_none() && matches!(plan.world, Kind::Node | Kind::Model);
     let judged = judged.and_then(|tally| match is_counted && rules.is_single() {
         true => {
             let clients = CLIENTS as u64;
@@ -472,7 +490,7 @@ fn judged(scene: &Scene) -> Result<Tally, String> {
         exact: scene.subject.exact,
         fair: scene.subject.fair && is_calm(scene.profile),
         disturbed: scene.profile.disturbed.is_some(),
-        failovers_lose: scene.profile.fault_kinds == profiles::FaultKinds::Losses,
+        failovers_lose: scene.profile.fault_kinds == FaultKinds::Losses,
         forced_hand_off: scene.subject.forced_hand_off(),
         slow_answer: Duration::ZERO,
     };

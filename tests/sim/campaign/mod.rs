@@ -24,6 +24,8 @@ use history::Plan;
 #[cfg(unix)]
 use testbed::cpu_time;
 
+use crate::world::servers::Kind;
+
 /// The pause between two looks at the running histories.
 const LOOKS_EVERY: Duration = Duration::from_millis(100);
 /// The most CPU time of this process while a history is played, which takes well under a second. Real time would count other
@@ -33,6 +35,8 @@ const MOST_CPU_TIME: Duration = Duration::from_secs(40);
 pub struct Campaign {
     pub first: u64,
     pub histories: u64,
+    /// The world of all histories, or that of their seeds.
+    pub world: Option<Kind>,
     /// Whether the campaign shrinks a history that breaks a rule before it prints it.
     pub shrinks: bool,
 }
@@ -66,7 +70,7 @@ impl Campaign {
                 if index >= self.histories {
                     return;
                 }
-                let plan = Plan::whole(self.first + index);
+                let plan = Plan::of(self.first + index, self.world);
                 now_playing().insert(plan.seed, cpu_time());
                 let played = plan.play(false);
                 now_playing().remove(&plan.seed);
@@ -96,7 +100,8 @@ impl Campaign {
                 thread::sleep(LOOKS_EVERY);
                 for (seed, from) in now_playing().iter() {
                     if cpu_time() - *from > MOST_CPU_TIME {
-                        let (number, plan) = (seed - self.first + 1, Plan::whole(*seed));
+                        let number = seed - self.first + 1;
+                        let plan = Plan::of(*seed, self.world);
                         // `println!` would write into libtest's buffer, which is lost with the process.
                         let mut out = io::stdout();
                         let command = plan.command();

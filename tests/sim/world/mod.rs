@@ -2,6 +2,7 @@
 
 pub mod client_shutdowns;
 pub mod cluster_faults;
+pub mod model;
 pub mod random_faults;
 pub mod redisson_connections;
 pub mod redisson_threads;

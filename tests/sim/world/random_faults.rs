@@ -332,7 +332,8 @@ fn story(executed: &Executed<'_>) -> String {
         line.push(' ');
         match executed.command {
             "EVAL" if index == 0 => line.push_str(subject(&text)),
-            "EVALSHA" if index == 0 => line.push_str(&text[..8]),
+            // A SHA-1, or the name of a script with a model.
+            "EVALSHA" if index == 0 && text.len() == 40 => line.push_str(&text[..8]),
             _ => line.push_str(&text),
         }
     }

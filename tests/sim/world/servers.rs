@@ -1,4 +1,4 @@
-//! The servers of a history: a standalone node, a cluster, or a master with replicas and sentinels.
+//! The servers of a history: a standalone node, a cluster, a master with replicas and sentinels, or the models of the scripts.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -10,6 +10,8 @@ use redisson_lock_test::{
     simulation::{Cluster, Faults, RawConnection, Replicated},
 };
 
+use crate::world::model::ModelServer;
+
 /// The nodes of a cluster, and the servers of a replicated world.
 const NODES: usize = 3;
 
@@ -18,6 +20,8 @@ pub enum Kind {
     Node,
     Cluster,
     Replicas,
+    /// A single node without connections and scripts.
+    Model,
 }
 
 impl fmt::Display for Kind {
@@ -26,6 +30,7 @@ impl fmt::Display for Kind {
             Self::Node => "node",
             Self::Cluster => "cluster",
             Self::Replicas => "replicas",
+            Self::Model => "model",
         })
     }
 }
@@ -38,8 +43,9 @@ impl Kind {
             ("node", _) => Self::Node,
             ("cluster", _) | ("", 6) => Self::Cluster,
             ("replicas", _) | ("", 3) => Self::Replicas,
+            ("model", _) => Self::Model,
             ("", _) => Self::Node,
-            (other, _) => panic!("WORLD is node, cluster or replicas, not {other}"),
+            (other, _) => panic!("WORLD is node, cluster, replicas or model, not {other}"),
         }
     }
 }
@@ -49,6 +55,7 @@ pub enum World {
     Node(InMemoryRedis),
     Cluster(Cluster),
     Replicas(Replicated),
+    Model(ModelServer),
 }
 
 impl World {
@@ -62,6 +69,7 @@ impl World {
                 replicated.set_min_replicas(random.usize(..2));
                 Self::Replicas(replicated)
             }
+            Kind::Model => Self::Model(ModelServer::new()),
         }
     }
 
@@ -70,6 +78,7 @@ impl World {
             Self::Node(server) => server.set_faults(faults),
             Self::Cluster(cluster) => cluster.set_faults(faults),
             Self::Replicas(replicated) => replicated.set_faults(faults),
+            Self::Model(model) => model.set_faults(faults),
         }
     }
 
@@ -78,6 +87,7 @@ impl World {
             Self::Node(server) => server.client_with(config).await,
             Self::Cluster(cluster) => cluster.client_with(config).await,
             Self::Replicas(replicated) => replicated.client_with(config).await,
+            Self::Model(model) => model.client_with(config).await,
         }
     }
 
@@ -90,6 +100,7 @@ impl World {
                 cluster.raw(owner.expect("each slot has an owner")).await
             }
             Self::Replicas(replicated) => replicated.raw().await,
+            Self::Model(_) => panic!("a world without connections"),
         }
     }
 
@@ -98,6 +109,7 @@ impl World {
             Self::Node(server) => server.keys(),
             Self::Cluster(cluster) => cluster.keys().into_iter().collect(),
             Self::Replicas(replicated) => replicated.keys(),
+            Self::Model(model) => model.keys(),
         }
     }
 
@@ -106,6 +118,7 @@ impl World {
             Self::Node(server) => server.channels(),
             Self::Cluster(cluster) => cluster.channels().into_iter().collect(),
             Self::Replicas(replicated) => replicated.channels(),
+            Self::Model(model) => model.channels(),
         }
     }
 
@@ -114,6 +127,7 @@ impl World {
             Self::Node(server) => server.connections(),
             Self::Cluster(cluster) => cluster.connections(),
             Self::Replicas(replicated) => replicated.connections(),
+            Self::Model(model) => model.connections(),
         }
     }
 
@@ -123,6 +137,7 @@ impl World {
             Self::Node(server) => server.remaining_lease(name),
             Self::Cluster(cluster) => cluster.remaining_lease(name),
             Self::Replicas(replicated) => replicated.remaining_lease(name),
+            Self::Model(model) => model.remaining_lease(name),
         }
     }
 
@@ -139,13 +154,16 @@ impl World {
             Self::Node(server) => server.holders(name),
             Self::Cluster(cluster) => cluster.holders(name),
             Self::Replicas(replicated) => replicated.holders(name),
+            Self::Model(model) => model.holders(name),
         }
     }
 
     /// Lets a single node refuse all commands that may need memory, or none.
     pub fn set_full(&self, is_full: bool) {
-        if let Self::Node(server) = self {
-            server.set_full(is_full);
+        match self {
+            Self::Node(server) => server.set_full(is_full),
+            Self::Model(model) => model.set_full(is_full),
+            Self::Cluster(_) | Self::Replicas(_) => {}
         }
     }
 
@@ -154,6 +172,7 @@ impl World {
             Self::Node(server) => server.forget_scripts(),
             Self::Cluster(cluster) => cluster.forget_scripts(),
             Self::Replicas(replicated) => replicated.forget_scripts(),
+            Self::Model(_) => {}
         }
     }
 
@@ -163,6 +182,7 @@ impl World {
             Self::Node(server) => server.disconnect(),
             Self::Cluster(cluster) => cluster.disconnect(which % NODES),
             Self::Replicas(replicated) => replicated.disconnect(),
+            Self::Model(model) => model.disconnect(),
         }
     }
 
@@ -172,6 +192,7 @@ impl World {
             Self::Node(server) => server.stop(),
             Self::Cluster(cluster) => cluster.stop(which % NODES),
             Self::Replicas(replicated) => replicated.stop(which % NODES),
+            Self::Model(model) => model.stop(),
         }
     }
 
@@ -181,6 +202,7 @@ impl World {
             Self::Node(server) => server.start(),
             Self::Cluster(cluster) => (0..NODES).for_each(|node| cluster.start(node)),
             Self::Replicas(replicated) => replicated.start(),
+            Self::Model(model) => model.start(),
         }
     }
 }
