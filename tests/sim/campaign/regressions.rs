@@ -178,7 +178,7 @@ const OF_THE_CRATE: &[Regression] = &[
         "a renewal found the lease that an unacknowledged release had set, wrote nothing, and counted as acknowledged",
     ),
     (
-        21_207_331,
+        5403,
         Kind::Replicas,
         "losses",
         "a repeated release of a read hold counted as a renewal, although the server had refused the new lease",
