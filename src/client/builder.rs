@@ -19,7 +19,9 @@ use crate::{
     engine::EngineHandle,
     error::Error,
     protocol::Protocol,
-    redis::{AddressMap, Provider, Resolver, SecretFile, Target, TlsSettings, probe::Probe},
+    redis::{
+        AddressMap, CredentialsProvider, Resolver, SecretFile, Target, TlsSettings, probe::Probe,
+    },
     tls_verification::TlsVerification,
 };
 
@@ -33,7 +35,7 @@ pub struct LockClientBuilder {
     source: Option<(&'static str, Result<Target, Error>)>,
     credentials: Option<Credentials>,
     sentinel_credentials: Option<Credentials>,
-    credentials_provider: Option<Provider>,
+    credentials_provider: Option<CredentialsProvider>,
     address_map: Option<AddressMap>,
     resolver: Option<Resolver>,
     endpoint_kind: Option<EndpointKind>,

@@ -162,7 +162,7 @@ mod tests {
     }
 
     fn in_process() -> Evidence {
-        Evidence::new(OwnEnd::InProcess, &crate::redis::connection::Frame::Null)
+        Evidence::new(OwnEnd::InProcess, &crate::transport::Frame::Null)
     }
 
     #[test]

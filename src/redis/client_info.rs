@@ -1,7 +1,7 @@
 //! Reads a server's description of a connection, the answer to `CLIENT INFO`. Pure.
 
-use super::{connection::Frame, frame};
-use crate::wire::Refusal;
+use super::frame;
+use crate::{transport::Frame, wire::Refusal};
 
 /// The identity of a connection at its server.
 #[derive(Debug, Clone, PartialEq, Eq)]

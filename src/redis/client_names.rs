@@ -4,14 +4,14 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use uuid::Uuid;
 
-use super::{client_info::field, frame, script_conn::LiveConn};
+use super::{client_info::field, frame, script_connection::ScriptSession};
 use crate::{server_text, wire::Refusal};
 
 /// Names of clients, by their ids.
 pub type ClientNames = BTreeMap<Uuid, Arc<str>>;
 
 /// Asks by `conn`. `None` if the server refuses to tell, or ends the connection: it is not asked again.
-pub(super) async fn ask(conn: Arc<LiveConn>) -> Option<ClientNames> {
+pub(super) async fn ask(conn: Arc<ScriptSession>) -> Option<ClientNames> {
     let answer = conn.send("CLIENT", vec!["LIST".into()]).await.ok()?;
     match frame::error(&answer).map(Refusal::from_message) {
         Some(Refusal::Transient { .. }) => Some(ClientNames::new()),

@@ -4,10 +4,14 @@ use std::sync::Arc;
 
 use super::{
     connect_error::{ConnectError, ConnectErrorKind},
-    connection::{Frame, ServerConfig},
-    frame, tls,
+    frame,
+    opener::ServerConfig,
+    tls,
 };
-use crate::error::{Cause, Error};
+use crate::{
+    error::{Cause, Error},
+    transport::Frame,
+};
 
 /// The reason of a failed connection, and advice for the user.
 pub(super) fn explain(
@@ -15,11 +19,11 @@ pub(super) fn explain(
     server: &ServerConfig,
     credentials: &str,
 ) -> Error {
-    let (at, encrypted) = (&server.endpoint, server.transport.is_encrypted());
+    let (at, encrypted) = (&server.endpoint, server.opener.is_encrypted());
     // In TLS 1.3, the server judges the client's certificate after the handshake.
     let alert = Some(&details).filter(|_| encrypted);
     let kind = alert.and_then(|text| tls::of_alert(text)).unwrap_or(kind);
-    let credentials = match server.transport.has_credentials() {
+    let credentials = match server.opener.has_credentials() {
         true => "check what the credentials provider returns",
         false => credentials,
     };

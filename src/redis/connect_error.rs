@@ -1,5 +1,8 @@
 //! Why there is no connection.
 
+/// The beginning of each reason for a peer that violates RESP.
+pub(super) const NOT_RESP: &str = "the answer is not valid RESP";
+
 /// Why there is no connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ConnectError {

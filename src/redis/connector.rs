@@ -13,19 +13,22 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     BoxFuture,
-    attempts::{Attempts, Callers, ConnectLog, Turn, pause_after},
     batch_scope::{ConnScope, EndpointScope},
     client_info::{ConnIdentity, Subscriptions},
-    conn::{Conn, PING_WAIT, Pong, Router, command},
     connect_advice::explain,
     connect_error::{ConnectError, ConnectErrorKind},
-    connection::{ConnectOptions, Connection, Frame, Opened, ServerConfig},
     endpoint::{Address, Endpoint},
     frame,
     handshake::{Handshake, Version},
     one_server::{self, Evidence},
+    open_connection::{Lifetime, OpenConnection, PING_WAIT, Pong, command},
+    opener::{ConnectOptions, Opened, ServerConfig},
+    reconnect::{Callers, ConnectLog, KnownServer, Turn, pause_after},
 };
-use crate::error::Error;
+use crate::{
+    error::Error,
+    transport::{Connection, Frame},
+};
 
 /// How long a connection may take to open, its handshake included.
 const CONNECT_WAIT: Duration = Duration::from_secs(5);
@@ -144,13 +147,16 @@ impl Connector {
     }
 
     /// Connects.
-    pub(super) async fn connect(&self) -> Result<Conn, Error> {
+    pub(super) async fn connect(&self) -> Result<OpenConnection, Error> {
         let address = self.locator.locate().await?;
         self.connect_at(address, false).await
     }
 
     /// Connects once, in turn with the other attempts, to the `endpoint` of an open connection: the locator may name another one.
-    pub(super) async fn connect_beside(&self, endpoint: &Endpoint) -> Result<Conn, Error> {
+    pub(super) async fn connect_beside(
+        &self,
+        endpoint: &Endpoint,
+    ) -> Result<OpenConnection, Error> {
         let address = match endpoint {
             Endpoint::Tcp(address) => Some(address.clone()),
             _ => None,
@@ -160,20 +166,24 @@ impl Connector {
 
     /// Connects to the server at `address`, or to that of the configuration. With `in_turn`, waits until an attempt may
     /// begin.
-    async fn connect_at(&self, address: Option<Address>, in_turn: bool) -> Result<Conn, Error> {
+    async fn connect_at(
+        &self,
+        address: Option<Address>,
+        in_turn: bool,
+    ) -> Result<OpenConnection, Error> {
         let mut moved = self.locator.moved(address.as_ref());
         let mut server = self.server.clone();
         if let Some(address) = address {
             server.endpoint = Endpoint::Tcp(address);
         }
         self.last().clone_from(&server.endpoint);
-        let attempts = server.servers.at(&server.endpoint);
+        let known = server.servers.at(&server.endpoint);
         let connecting = async {
             let turn = match in_turn {
-                true => Some(self.take_turn(&attempts).await),
+                true => Some(self.take_turn(&known).await),
                 false => None,
             };
-            let connected = self.connect_with(&server, &attempts).await;
+            let connected = self.connect_with(&server, &known).await;
             let kind = connected.as_ref().err().map(|error| error.kind);
             if let Some(turn) = turn {
                 self.end_turn(turn, kind);
@@ -186,7 +196,7 @@ impl Connector {
             conn = connecting => conn?,
         };
         conn.check_node().await.inspect_err(|_| {
-            attempts.places.leads_astray();
+            known.address_order.leads_astray();
         })?;
         if self.locator.is_asked()
             && let Err(error) = conn.check_master().await
@@ -194,18 +204,18 @@ impl Connector {
             if let Endpoint::Tcp(address) = &server.endpoint {
                 self.locator.leads_astray(address);
             }
-            attempts.places.leads_astray();
+            known.address_order.leads_astray();
             return Err(error);
         }
-        attempts.reached();
-        conn.router.moved = Some(moved);
+        known.reached();
+        conn.lifetime.moved = Some(moved);
         Ok(conn)
     }
 
     /// Another server than the wanted one answers: the next connection tries the other addresses of its name first.
     pub(super) fn leads_astray(&self) {
-        let attempts = self.server.servers.at(&self.endpoint());
-        attempts.places.leads_astray();
+        let known = self.server.servers.at(&self.endpoint());
+        known.address_order.leads_astray();
     }
 
     fn last(&self) -> MutexGuard<'_, Endpoint> {
@@ -227,12 +237,12 @@ impl Connector {
         ConnectLog::new(purpose, &self.server.servers)
     }
 
-    async fn take_turn<'a>(&self, attempts: &'a Attempts) -> Turn<'a> {
+    async fn take_turn<'a>(&self, known: &'a KnownServer) -> Turn<'a> {
         let unprovided = self.unprovided.load(Ordering::Relaxed);
         if unprovided > 0 {
             sleep(pause_after(unprovided)).await;
         }
-        attempts.turn(&self.callers).await
+        known.turn(&self.callers).await
     }
 
     /// Without credentials, the server was not asked: only this purpose pauses.
@@ -251,7 +261,7 @@ impl Connector {
         &self,
         closed: &CancellationToken,
         connect_log: &mut ConnectLog,
-    ) -> Option<Conn> {
+    ) -> Option<OpenConnection> {
         let connecting = async {
             loop {
                 let error = match self.locator.locate().await {
@@ -276,10 +286,10 @@ impl Connector {
     /// The next connection: `successor`, if that is open already.
     pub(super) async fn succeed(
         &self,
-        successor: Option<Conn>,
+        successor: Option<OpenConnection>,
         closed: &CancellationToken,
         connect_log: &mut ConnectLog,
-    ) -> Option<Conn> {
+    ) -> Option<OpenConnection> {
         let Some(conn) = successor else {
             return self.connect_until(closed, connect_log).await;
         };
@@ -290,17 +300,17 @@ impl Connector {
     async fn connect_with(
         &self,
         server: &ServerConfig,
-        attempts: &Attempts,
-    ) -> Result<Conn, ConnectError> {
+        known: &KnownServer,
+    ) -> Result<OpenConnection, ConnectError> {
         let options = ConnectOptions {
-            handshakes: attempts.handshakes(server.protocol),
-            after_close: attempts.follows_a_close(),
+            handshakes: known.handshakes(server.protocol),
+            after_close: known.follows_a_close(),
             timeout: self.wait,
             messages: self.messages,
             is_sentinel: self.is_sentinel,
         };
-        let opened = server.transport.connect(server, options).await;
-        attempts.shook_hands(match &opened {
+        let opened = server.opener.connect(server, options).await;
+        known.shook_hands(match &opened {
             Ok(opened) => Ok(opened.handshake),
             Err(error) => Err(error.kind),
         });
@@ -314,12 +324,12 @@ impl Connector {
             host,
         } = opened?;
         let is_elsewhere = host.is_some_and(|host| Endpoint::Tcp(host) != server.endpoint);
-        let mut router = Router::new(ended);
+        let mut lifetime = Lifetime::new(ended);
         let scope = self.scope.clone();
         let scope = scope.map(|scope| ConnScope::new(scope, Evidence::new(own_end, &greeting)));
         let info = match scope {
             Some(_) if one_server::lacks_client_info(&info) => {
-                let asking = router.run(listed(&*connection));
+                let asking = lifetime.run(listed(&*connection));
                 // If the connection has ended, its first call learns of it.
                 match timeout(PING_WAIT, asking).await {
                     Ok(Ok(Some(line))) => Frame::Text(line.into()),
@@ -335,8 +345,8 @@ impl Connector {
         }
         let greeting = frame::map(&greeting);
         let said = |name: &str| greeting.get(name).cloned().unwrap_or_default();
-        Ok(Conn {
-            node_id: attempts.places.node_id().filter(|_| is_elsewhere),
+        Ok(OpenConnection {
+            node_id: known.address_order.node_id().filter(|_| is_elsewhere),
             identity,
             // In RESP2, a connection with subscriptions cannot send other commands.
             counts_subscriptions: handshake.version() == Version::Resp3
@@ -349,7 +359,7 @@ impl Connector {
             mode: said("mode"),
             role: said("role"),
             connection,
-            router,
+            lifetime,
             scope,
         })
     }

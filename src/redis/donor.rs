@@ -5,12 +5,11 @@ use std::sync::Arc;
 use ::fred::{interfaces::ClientLike, types::config::ServerConfig as FredServer};
 
 use super::{
-    attempts::Servers,
-    connection::ServerConfig,
-    dial::Dialer,
     endpoint::Endpoint,
     fred::{self, FredClient},
-    socket::Sockets,
+    opener::ServerConfig,
+    reconnect::KnownServers,
+    socket::{Dialer, Sockets},
     target::Target,
     tls::Tls,
 };
@@ -33,10 +32,10 @@ fn target_of(donor: &FredClient) -> Result<Target, Error> {
         provider: config.credential_provider.clone().map(fred::provider),
         wait: None,
     });
-    let servers = Servers::new();
+    let servers = KnownServers::new();
     let server = |endpoint| ServerConfig {
         servers: servers.clone(),
-        transport: sockets.clone(),
+        opener: sockets.clone(),
         endpoint,
         username: config.username.clone(),
         password: config.password.clone(),

@@ -5,7 +5,7 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-use super::{connection::ServerConfig, frame, script_conn::ScriptConn};
+use super::{frame, opener::ServerConfig, script_connection::ScriptConnection};
 use crate::server_text;
 
 /// Asks within the user's rights: a refused `INFO` would be an entry in `ACL LOG` for each client. Servers before 7 cannot tell.
@@ -29,7 +29,7 @@ impl Evictions {
     }
 
     /// Asks the server of `script_conn` once there is a connection. No call waits for the answer.
-    pub(super) async fn look(self, script_conn: ScriptConn) {
+    pub(super) async fn look(self, script_conn: ScriptConnection) {
         let Ok(conn) = script_conn.ready().await else {
             return;
         };

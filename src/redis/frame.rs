@@ -1,8 +1,11 @@
 //! Converts frames of RESP to the replies that [`wire`](crate::wire) reads.
 
-use super::{CallError, connection::Frame};
-use crate::hash::HashMap;
-use crate::wire::{Refusal, Reply, packed, reply::Detail};
+use super::CallError;
+use crate::{
+    hash::HashMap,
+    transport::Frame,
+    wire::{Refusal, Reply, packed, reply::Detail},
+};
 
 /// The message of an error frame.
 pub(super) fn error(frame: &Frame) -> Option<String> {

@@ -3,15 +3,17 @@
 
 use std::sync::Arc;
 
-use super::provider::Provider;
+use super::credentials_provider::CredentialsProvider;
 use crate::credentials::{Credentials, CredentialsRequest};
 
 /// The library of a client that a caller may pass.
 pub(crate) use ::fred::clients::Client as FredClient;
 
 /// A fred client's own source of credentials.
-pub(super) fn provider(source: Arc<dyn ::fred::types::config::CredentialProvider>) -> Provider {
-    Provider::new(move |CredentialsRequest { host, port, .. }| {
+pub(super) fn provider(
+    source: Arc<dyn ::fred::types::config::CredentialProvider>,
+) -> CredentialsProvider {
+    CredentialsProvider::new(move |CredentialsRequest { host, port, .. }| {
         let source = source.clone();
         async move {
             let server = (port != 0).then(|| ::fred::types::config::Server::new(host, port));

@@ -16,14 +16,14 @@ use super::tls;
 use super::{
     client_info::{ConnIdentity, Identity, Subscriptions},
     cluster::fuzz as slots,
-    connection::Frame,
     frame,
-    node::fuzz as sentinels,
-    resp::{Decoded, Decoder},
+    locator::fuzz as sentinels,
+    socket::{Decoded, Decoder},
     url,
 };
 use crate::{
     server_text,
+    transport::Frame,
     wire::{Refusal, message, packed},
 };
 

@@ -1,15 +1,18 @@
 //! The first commands of a connection: login, database, name.
 
 use super::{
-    conn,
-    connect_error::{ConnectError, ConnectErrorKind},
-    connection::{ConnectOptions, Connection, Frame, ServerConfig},
-    driver::GARBAGE,
+    connect_error::{ConnectError, ConnectErrorKind, NOT_RESP},
     endpoint::Endpoint,
     frame,
     handshake::Handshake,
+    open_connection,
+    opener::{ConnectOptions, ServerConfig},
 };
-use crate::{server_text, wire::Refusal};
+use crate::{
+    server_text,
+    transport::{Connection, Frame},
+    wire::Refusal,
+};
 
 /// The server's error for a client beyond its limit, before it closes the connection.
 const TOO_MANY: &str = "max number of clients";
@@ -130,7 +133,7 @@ impl Opening<'_> {
         words: &[&str],
         is_optional: bool,
     ) -> Result<Frame, Failed> {
-        let answer = conn::command(self.connection, name, words).await;
+        let answer = open_connection::command(self.connection, name, words).await;
         answer.map_err(|reason| Failed::ended(&reason, is_optional))
     }
 
@@ -156,7 +159,7 @@ impl Opening<'_> {
             Frame::Error(message) => self.refused(&message, ConnectErrorKind::Refused),
             _ => ConnectError {
                 kind: ConnectErrorKind::NoRedis,
-                details: format!("{GARBAGE}: the answer to HELLO is not a map"),
+                details: format!("{NOT_RESP}: the answer to HELLO is not a map"),
             },
         };
         // A second login with the same credentials could lock the user out.
@@ -204,7 +207,7 @@ impl Opening<'_> {
                 Some("0" | "PONG") => Ok(()),
                 _ => Err(ConnectError {
                     kind: ConnectErrorKind::NoRedis,
-                    details: format!("{GARBAGE}: it is not the answer to PING"),
+                    details: format!("{NOT_RESP}: it is not the answer to PING"),
                 }
                 .into()),
             },
@@ -294,7 +297,7 @@ fn is_about_ping(message: &str) -> bool {
 impl ConnectError {
     /// The connection ended before it was logged in.
     fn ended(reason: String) -> Self {
-        let kind = match reason.starts_with(GARBAGE) {
+        let kind = match reason.starts_with(NOT_RESP) {
             true => ConnectErrorKind::NoRedis,
             false if reason.contains(TOO_MANY) => ConnectErrorKind::Busy,
             false => ConnectErrorKind::Closed,

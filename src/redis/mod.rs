@@ -13,7 +13,7 @@
 //! - P-FR15: the crate refuses TLS that is not compiled in. It sets `TCP_NODELAY` and requests RESP3 ([`socket`],
 //!   [`fred`]).
 
-mod attempts;
+mod address_order;
 mod batch;
 mod batch_queue;
 mod batch_scope;
@@ -22,20 +22,16 @@ mod bundle;
 mod client_info;
 mod client_names;
 mod cluster;
-mod conn;
 mod connect_advice;
-pub(crate) mod connect_error;
-pub(crate) mod connection;
+mod connect_error;
 mod connector;
-mod dial;
+mod credentials_provider;
 #[cfg(feature = "__simulation")]
 pub mod direct;
 #[cfg(feature = "fred")]
 mod donor;
-mod doubt;
-mod driver;
 mod durable;
-pub(crate) mod endpoint;
+mod endpoint;
 mod events;
 mod eviction;
 mod frame;
@@ -43,25 +39,24 @@ mod frame;
 mod fred;
 #[cfg(test)]
 mod fuzz_tests;
-#[cfg(feature = "transport")]
-mod given;
-pub(crate) mod handshake;
+mod handshake;
 mod hash_slot;
+mod liveness;
 mod load;
 mod locator;
 mod log_in;
-mod master_view;
-mod node;
 mod one_server;
-mod places;
+mod open_connection;
+mod opener;
 pub mod probe;
-mod provider;
-mod renewal;
+#[cfg(feature = "transport")]
+mod program_transport;
+mod publish_rights;
+mod reauthentication;
+mod reconnect;
 mod resolver;
-mod resp;
-mod rights;
-mod script_conn;
-mod server;
+mod script_connection;
+mod single_server;
 mod socket;
 mod subscriptions;
 mod target;
@@ -80,15 +75,15 @@ pub(crate) use batcher::Batcher;
 pub(crate) use bundle::SendPermit;
 pub use client_names::ClientNames;
 use cluster::Cluster;
+pub(crate) use credentials_provider::CredentialsProvider;
 use durable::Wait;
 pub(crate) use endpoint::AddressMap;
 pub use events::EventSender;
 pub(crate) use events::Events;
 pub use hash_slot::HashSlot;
 use hash_slot::SLOTS;
-pub(crate) use provider::Provider;
 pub(crate) use resolver::Resolver;
-use server::SingleServer;
+use single_server::SingleServer;
 pub(crate) use target::Target;
 pub(crate) use tls::{SecretFile, TlsSettings};
 

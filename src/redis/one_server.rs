@@ -3,7 +3,8 @@
 
 use std::net::SocketAddr;
 
-use super::{client_info::field, connection::Frame, endpoint::OwnEnd, frame};
+use super::{client_info::field, endpoint::OwnEnd, frame};
+use crate::transport::Frame;
 
 /// The most connections of a server that is asked to list them: the list delays other clients.
 const MOST_LISTED: u64 = 500;

@@ -8,14 +8,14 @@ use tokio::time::timeout;
 
 use super::{
     batch_scope::{BatchScope, EndpointScope},
-    conn::Conn,
-    connection::ServerConfig,
     connector::Connector,
     endpoint::{AddressMap, Endpoint},
     locator::{Locator, Question},
+    open_connection::OpenConnection,
+    opener::ServerConfig,
     target::Target,
 };
-pub use super::{cluster::Preferred, rights::QUESTION as MAY_PUBLISH};
+pub use super::{cluster::Preferred, publish_rights::QUESTION as MAY_PUBLISH};
 pub use crate::transport::Frame;
 use crate::{endpoint_kind::EndpointKind, error::Error, since::Since, wire::Refusal};
 
@@ -168,7 +168,7 @@ impl Probe {
 
     /// The host that the nodes of a cluster prefer, by the answer of the node at the host `asked` to `CLUSTER SLOTS`.
     pub fn preferred(&self, slots: &Frame, asked: &str) -> Preferred {
-        Preferred::of(slots, asked, self.server.transport.is_encrypted())
+        Preferred::of(slots, asked, self.server.opener.is_encrypted())
     }
 
     async fn reach(&self, address: &Address) -> Result<ProbedNode, Error> {
@@ -204,7 +204,7 @@ pub fn is_transient(message: &str) -> bool {
 
 /// A connection to one server.
 pub struct ProbedNode {
-    conn: Conn,
+    conn: OpenConnection,
     endpoint: Endpoint,
 }
 
@@ -269,7 +269,7 @@ impl ProbedNode {
             let answers: Result<Vec<_>, _> = answers.into_iter().collect();
             answers.map_err(|reason| reason.as_ref().to_owned())
         };
-        match timeout(ANSWER_WAIT, self.conn.router.run(asking)).await {
+        match timeout(ANSWER_WAIT, self.conn.lifetime.run(asking)).await {
             Err(_) => Err(Error::unavailable(format!(
                 "{} did not answer within {ANSWER_WAIT:?}",
                 self.endpoint

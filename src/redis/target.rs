@@ -3,10 +3,10 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use super::{
-    connection::{ServerConfig, SocketOptions},
+    credentials_provider::CredentialsProvider,
     endpoint::{Address, AddressMap, Endpoint},
     locator::{Locator, Nodes, Question},
-    provider::Provider,
+    opener::{ServerConfig, SocketOptions},
     resolver::Resolver,
     tls::{Tls, TlsSettings},
 };
@@ -49,7 +49,7 @@ impl Target {
         if self.direct.is_some() {
             return false;
         }
-        self.server.transport.is_reached_from_anywhere()
+        self.server.opener.is_reached_from_anywhere()
     }
 
     /// A server that answers calls itself. No URL is of it.
@@ -173,7 +173,7 @@ impl Target {
     }
 
     pub(crate) fn log_in_as(&mut self, credentials: Credentials) -> Result<(), Error> {
-        if self.server.transport.has_credentials() {
+        if self.server.opener.has_credentials() {
             return Err(Error::config(
                 "`credentials` is set, and the fred client has a credential provider: set only one of them",
             ));
@@ -192,8 +192,8 @@ impl Target {
     }
 
     /// Asks `provider` before each connection.
-    pub(crate) fn log_in_by(&mut self, provider: Provider) -> Result<(), Error> {
-        if self.server.transport.has_credentials() {
+    pub(crate) fn log_in_by(&mut self, provider: CredentialsProvider) -> Result<(), Error> {
+        if self.server.opener.has_credentials() {
             return Err(Error::config(
                 "`credentials_provider` is set, and the fred client has a credential provider: set only one of them",
             ));
@@ -242,7 +242,7 @@ impl Target {
                  write redis://host:port",
             ));
         }
-        let is_tls = self.server.transport.is_encrypted();
+        let is_tls = self.server.opener.is_encrypted();
         if !tls.is_empty() && !is_tls {
             return Err(Error::config(
                 "TLS settings are given for a URL without TLS: use rediss://",
@@ -280,7 +280,7 @@ impl Target {
         &mut self,
         transport: Arc<dyn crate::transport::Transport>,
     ) -> Result<(), Error> {
-        if self.server.transport.is_encrypted() {
+        if self.server.opener.is_encrypted() {
             return Err(Error::config(
                 "`transport` is set for servers with TLS: name them without it (redis://), and encrypt in the transport",
             ));
@@ -290,14 +290,14 @@ impl Target {
                 "`transport` is set for a unix socket: name a host and a port, which the transport receives",
             ));
         }
-        if self.server.transport.has_credentials() {
+        if self.server.opener.has_credentials() {
             return Err(Error::config(
                 "`transport` is set, and the fred client has a credential provider: leave one of them out",
             ));
         }
-        let given = Arc::new(super::given::Given::new(transport));
+        let given = Arc::new(super::program_transport::ProgramTransport::new(transport));
         for server in self.servers() {
-            server.transport = given.clone();
+            server.opener = given.clone();
         }
         Ok(())
     }
@@ -350,8 +350,8 @@ fn open_on(server: &mut ServerConfig, options: &SocketOptions) {
         || options.wait.is_some()
         || options.provider.is_some()
         || options.resolver.is_some();
-    if is_set && let Some(transport) = server.transport.on(options) {
-        server.transport = transport;
+    if is_set && let Some(opener) = server.opener.on(options) {
+        server.opener = opener;
     }
 }
 

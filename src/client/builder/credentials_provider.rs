@@ -6,7 +6,7 @@ use super::LockClientBuilder;
 use crate::{
     credentials::{Credentials, CredentialsRequest},
     error::Error,
-    redis::Provider,
+    redis::CredentialsProvider,
 };
 
 impl LockClientBuilder {
@@ -109,7 +109,7 @@ impl LockClientBuilder {
         Fut: Future<Output = Result<Credentials, E>> + Send + 'static,
         E: fmt::Display,
     {
-        self.credentials_provider = Some(Provider::new(provider));
+        self.credentials_provider = Some(CredentialsProvider::new(provider));
         self
     }
 }

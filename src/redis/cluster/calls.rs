@@ -12,14 +12,14 @@ use crate::{
     durability::Durability,
     redis::{
         Answered, CallError, HashSlot,
-        connection::Frame,
         durable::Durable,
         endpoint::Address,
         frame,
         hash_slot::hash_slot,
-        script_conn::{ClosedForGood, LiveConn},
+        script_connection::{ClosedForGood, ScriptSession},
         subscriptions::ShardMap,
     },
+    transport::Frame,
     wire::script::{Operation, Script},
 };
 
@@ -121,7 +121,7 @@ impl Topology {
     pub(super) async fn ready(
         &self,
         slot: HashSlot,
-    ) -> Result<(Arc<Node>, Arc<LiveConn>), CallError> {
+    ) -> Result<(Arc<Node>, Arc<ScriptSession>), CallError> {
         loop {
             let node = self.owner(slot).await?;
             match self

@@ -7,8 +7,9 @@ use tokio::time::Instant;
 use super::{redirection::Redirection, seeds::ANSWER_WAIT, topology::Topology};
 use crate::{
     durability::Durability,
-    redis::{Answered, CallError, HashSlot, connection::Frame, endpoint::Address, frame},
+    redis::{Answered, CallError, HashSlot, endpoint::Address, frame},
     timers::timeout,
+    transport::Frame,
     wire::{
         Refusal, decimal,
         script::{Operation, Script},
@@ -27,7 +28,7 @@ impl Topology {
     ) -> Result<(Address, Answered<Frame>), CallError> {
         let refused = |message: String| CallError::Refused(Refusal::Transient { message });
         let (host, port) = &address;
-        let Some(asking) = self.asking_conn(&address) else {
+        let Some(asking) = self.asking_connection(&address) else {
             let message = "ASK: the redirections name more nodes than a cluster has";
             return Err(refused(message.into()));
         };

@@ -4,7 +4,8 @@ use std::ops::RangeInclusive;
 
 use crate::{
     hash::HashMap,
-    redis::{HashSlot, connection::Frame, endpoint::Address, frame},
+    redis::{HashSlot, endpoint::Address, frame},
+    transport::Frame,
 };
 
 const SLOTS: usize = crate::redis::SLOTS as usize;

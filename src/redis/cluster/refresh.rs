@@ -40,7 +40,7 @@ impl Topology {
                     () = self.refresh_requests.notified() => {}
                 }
                 self.refresh().await;
-                self.asking_conns.close_unused();
+                self.asking_connections.close_unused();
                 tokio::time::sleep(SHORTEST_PAUSE).await;
             }
         };

@@ -9,12 +9,9 @@ use super::node_list::{self, Listed, Preferred};
 use crate::{
     error::Error,
     redis::{
-        conn,
-        connection::{Frame, ServerConfig},
-        connector::Connector,
-        endpoint::Address,
-        frame,
+        connector::Connector, endpoint::Address, frame, open_connection, opener::ServerConfig,
     },
+    transport::Frame,
 };
 
 /// How long a node may take to connect, or to answer. Any other node can answer too.
@@ -81,13 +78,13 @@ async fn ask(server: &ServerConfig, address: &Address) -> Result<FirstAnswer, Er
     let asking = async {
         tokio::try_join!(
             biased;
-            conn::command(&*connection, "CLUSTER", &["NODES"]),
-            conn::command(&*connection, "CLUSTER", &["SLOTS"]),
-            conn::command(&*connection, "PUBSUB", &["SHARDNUMSUB"]),
+            open_connection::command(&*connection, "CLUSTER", &["NODES"]),
+            open_connection::command(&*connection, "CLUSTER", &["SLOTS"]),
+            open_connection::command(&*connection, "PUBSUB", &["SHARDNUMSUB"]),
         )
     };
-    let answers = timeout(ANSWER_WAIT, link.router.run(asking)).await;
-    conn::quit(&*connection).await;
+    let answers = timeout(ANSWER_WAIT, link.lifetime.run(asking)).await;
+    open_connection::quit(&*connection).await;
     let (nodes, slots, shards) = answers
         .unwrap_or_else(|_| Err("the node did not answer".into()))
         .map_err(unanswered)?;
@@ -97,7 +94,7 @@ async fn ask(server: &ServerConfig, address: &Address) -> Result<FirstAnswer, Er
             "the user may not run PUBSUB SHARDNUMSUB: the client uses classic channels"
         );
     }
-    let preferred = Preferred::of(&slots, &address.0, server.transport.is_encrypted());
+    let preferred = Preferred::of(&slots, &address.0, server.opener.is_encrypted());
     match read(&nodes, address, &preferred) {
         Some(listed) => Ok(FirstAnswer {
             listed,

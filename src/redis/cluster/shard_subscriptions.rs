@@ -8,12 +8,14 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::topology::{Node, Topology};
-use crate::hash::{HashMap, HashSet};
-use crate::redis::{
-    BoxFuture, CallError, Event, EventSender,
-    events::MESSAGES,
-    hash_slot::hash_slot,
-    subscriptions::{Channels, Subscriber, Want},
+use crate::{
+    hash::{HashMap, HashSet},
+    redis::{
+        BoxFuture, CallError, Event, EventSender,
+        events::MESSAGES,
+        hash_slot::hash_slot,
+        subscriptions::{Channels, Subscriber, Want},
+    },
 };
 
 type Done = oneshot::Sender<Result<(), CallError>>;

@@ -6,7 +6,7 @@ use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    asking_conn::{AskingConn, AskingConns},
+    asking_connection::{AskingConnection, AskingConnections},
     node_list::Preferred,
     redirection::Redirectors,
     seeds::{FirstAnswer, connector},
@@ -17,13 +17,13 @@ use crate::{
     hash::{HashMap, HashSet},
     redis::{
         Event, EventSender, HashSlot, Tasks,
-        attempts::Attempts,
-        connection::ServerConfig,
         connector::Connector,
         durable::{Durable, Durables, Wait},
         endpoint::{Address, AddressMap, Endpoint},
         eviction::Evictions,
-        script_conn::ScriptConn,
+        opener::ServerConfig,
+        reconnect::KnownServer,
+        script_connection::ScriptConnection,
         subscriptions::ShardMap,
     },
     sync::lock,
@@ -42,11 +42,11 @@ pub(super) struct Node {
     pub(super) announced: Address,
     /// The address at which this client reaches it.
     pub(super) address: Address,
-    pub(super) script_conn: ScriptConn,
+    pub(super) script_conn: ScriptConnection,
     durables: Durables,
     closed: CancellationToken,
     /// Kept while it is a node: it has the other hosts that lead to it.
-    _attempts: Arc<Attempts>,
+    _known_server: Arc<KnownServer>,
 }
 
 /// The client's view of a cluster, which it keeps up to date.
@@ -60,7 +60,7 @@ pub(in crate::redis) struct Topology {
     pub(super) routes: watch::Sender<Arc<Routes>>,
     /// Locked while new routes are made from the present ones.
     changing: Mutex<()>,
-    pub(super) asking_conns: AskingConns,
+    pub(super) asking_connections: AskingConnections,
     /// The last node that was chosen for calls to any node.
     pub(super) any: Mutex<Option<Address>>,
     pub(super) refresh_requests: Notify,
@@ -124,7 +124,7 @@ impl Topology {
             publishing,
             routes: watch::Sender::new(Arc::new(none)),
             changing: Mutex::default(),
-            asking_conns: AskingConns::default(),
+            asking_connections: AskingConnections::default(),
             any: Mutex::default(),
             refresh_requests: Notify::new(),
             redirectors: Redirectors::default(),
@@ -208,11 +208,11 @@ impl Topology {
                 Some(known) => known.address.clone(),
                 None => self.mapped(&announces[0]),
             };
-            let attempts = self.server.servers.at(&Endpoint::Tcp(address.clone()));
+            let known_server = self.server.servers.at(&Endpoint::Tcp(address.clone()));
             let others = announces[1..].iter().map(|other| self.mapped(other));
             let id = map.id(index).to_owned();
-            attempts.places.set_node(id, others.collect());
-            let open = || Arc::new(self.open_node(&announces[0], address, attempts));
+            known_server.address_order.set_node(id, others.collect());
+            let open = || Arc::new(self.open_node(&announces[0], address, known_server));
             (index, known.unwrap_or_else(open))
         };
         let nodes: HashMap<_, _> = map.owners().into_iter().map(node).collect();
@@ -234,14 +234,19 @@ impl Topology {
         announced.unwrap_or(address).clone()
     }
 
-    fn open_node(&self, announced: &Address, address: Address, attempts: Arc<Attempts>) -> Node {
+    fn open_node(
+        &self,
+        announced: &Address,
+        address: Address,
+        known_server: Arc<KnownServer>,
+    ) -> Node {
         let closed = self.closed.child_token();
         let script_conn = self.script_conn(self.connector(&address, 1), &closed);
         self.report_opened(&script_conn);
         self.tasks
             .spawn(self.evictions.clone().look(script_conn.clone()));
         Node {
-            _attempts: attempts,
+            _known_server: known_server,
             announced: announced.clone(),
             address,
             script_conn,
@@ -251,7 +256,7 @@ impl Topology {
     }
 
     /// Has the holds on a node's slots verified once there is a connection: without one, they are not.
-    fn report_opened(&self, script_conn: &ScriptConn) {
+    fn report_opened(&self, script_conn: &ScriptConnection) {
         let (opening, events) = (script_conn.clone(), self.events.clone());
         self.tasks.spawn(async move {
             if opening.ready().await.is_ok() {
@@ -260,9 +265,9 @@ impl Topology {
         });
     }
 
-    fn script_conn(&self, connector: Connector, closed: &CancellationToken) -> ScriptConn {
+    fn script_conn(&self, connector: Connector, closed: &CancellationToken) -> ScriptConnection {
         let (events, closed) = (self.events.clone(), closed.clone());
-        ScriptConn::keep(connector, None, events, closed, &self.tasks)
+        ScriptConnection::keep(connector, None, events, closed, &self.tasks)
     }
 
     /// The connection to `node` for calls of this durability.
@@ -312,13 +317,13 @@ impl Topology {
     }
 
     /// The connection for `ASKING` to the node that announces `address`; `None` if there are too many.
-    pub(super) fn asking_conn(&self, address: &Address) -> Option<Arc<AskingConn>> {
+    pub(super) fn asking_connection(&self, address: &Address) -> Option<Arc<AskingConnection>> {
         let announced = self.announced_for(address);
-        self.asking_conns.get(&announced, || {
+        self.asking_connections.get(&announced, || {
             let closed = self.closed.child_token();
             let connector = self.connector(&self.mapped(&announced), 1);
             let script_conn = self.script_conn(connector.blocking(self.wait.longest), &closed);
-            AskingConn::new(script_conn, closed)
+            AskingConnection::new(script_conn, closed)
         })
     }
 }

@@ -55,7 +55,7 @@ async fn node_keeps_its_connection_when_its_other_host_changes() {
     let (first, address) = (node(), node().address.clone());
     let known = topology.server.servers.at(&Endpoint::Tcp(address.clone()));
     let hosts = || {
-        let hosts = known.places.hosts(&address).into_iter();
+        let hosts = known.address_order.hosts(&address).into_iter();
         hosts.map(|(host, _)| host).collect::<Vec<_>>()
     };
     assert_eq!(hosts(), ["one.example", "10.0.0.1"]);
@@ -82,10 +82,14 @@ async fn node_is_reached_by_its_host_name_over_tls_whatever_the_redirection_name
         ("127.0.0.1".into(), 1)
     });
     let topology = topology(map, nodes);
-    let by_address = topology.asking_conn(&("10.0.0.2".into(), 7002)).unwrap();
-    let by_name = topology.asking_conn(&("two.example".into(), 7002)).unwrap();
+    let by_address = topology
+        .asking_connection(&("10.0.0.2".into(), 7002))
+        .unwrap();
+    let by_name = topology
+        .asking_connection(&("two.example".into(), 7002))
+        .unwrap();
     assert!(Arc::ptr_eq(&by_address, &by_name));
-    let _unknown = topology.asking_conn(&("10.0.0.3".into(), 7003));
+    let _unknown = topology.asking_connection(&("10.0.0.3".into(), 7003));
     let node = ["one.example", "10.0.0.1"];
     assert_eq!(lock(&reached)[..2], node);
     assert_eq!(lock(&reached)[2..], ["two.example", "10.0.0.3"]);

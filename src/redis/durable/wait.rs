@@ -6,8 +6,9 @@ use bytes::Bytes;
 
 use crate::{
     durability::{Acknowledged, Durability},
-    redis::{connection::Frame, frame, script_conn::LiveConn},
+    redis::{frame, script_connection::ScriptSession},
     server_text,
+    transport::Frame,
     wire::{Refusal, decimal},
 };
 
@@ -23,7 +24,7 @@ impl Wait {
     /// Waits once on `conn`, right after a script's answer there.
     pub(in crate::redis) async fn on(
         self,
-        conn: &LiveConn,
+        conn: &ScriptSession,
         durability: Durability,
         listed: usize,
     ) -> Result<Option<Acknowledged>, Arc<str>> {

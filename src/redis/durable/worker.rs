@@ -13,11 +13,10 @@ use crate::{
     hash::HashSet,
     rate_limit::RateLimit,
     redis::{
-        Answered,
-        connection::Frame,
-        frame,
-        script_conn::{ClosedForGood, LiveConn, ScriptConn},
+        Answered, frame,
+        script_connection::{ClosedForGood, ScriptConnection, ScriptSession},
     },
+    transport::Frame,
     wire::script::{Operation, Publishing, Script},
 };
 
@@ -42,9 +41,9 @@ pub(super) struct Call {
 
 /// The task that sends the calls.
 pub(super) struct DurableWorker<L> {
-    script_conn: ScriptConn,
+    script_conn: ScriptConnection,
     /// The server's connection for scripts. It kills a broken connection that stays.
-    killing_conn: ScriptConn,
+    killing_conn: ScriptConnection,
     publishing: Publishing,
     /// The way to wait on a new connection.
     configured: Wait,
@@ -52,7 +51,7 @@ pub(super) struct DurableWorker<L> {
     durability: Durability,
     listed: L,
     /// The connection to which the further fields belong.
-    used: Option<Arc<LiveConn>>,
+    used: Option<Arc<ScriptSession>>,
     /// The way to wait, or the words of a server that has refused the command.
     wait: Result<Wait, Arc<str>>,
     connected: Option<usize>,
@@ -66,8 +65,8 @@ type Answer = Result<Frame, Arc<str>>;
 impl<L: Fn() -> usize + Send + Sync> DurableWorker<L> {
     /// `listed` returns the number of replicas, including replicas that are down.
     pub(super) fn new(
-        script_conn: ScriptConn,
-        killing_conn: ScriptConn,
+        script_conn: ScriptConnection,
+        killing_conn: ScriptConnection,
         publishing: Publishing,
         wait: Wait,
         durability: Durability,
@@ -132,7 +131,7 @@ impl<L: Fn() -> usize + Send + Sync> DurableWorker<L> {
     }
 
     /// Waits until the server has dropped the broken connection `old`: a later one has replaced it, or killed it.
-    async fn dropped(&self, old: &Arc<LiveConn>) -> Result<(), ClosedForGood> {
+    async fn dropped(&self, old: &Arc<ScriptSession>) -> Result<(), ClosedForGood> {
         let killed = async {
             tokio::time::sleep(REPLACED_WITHIN).await;
             match self.killing_conn.ready().await {
@@ -148,8 +147,8 @@ impl<L: Fn() -> usize + Send + Sync> DurableWorker<L> {
     }
 
     /// Forgets the state of another connection, which may have led to another server.
-    fn use_connection(&mut self, conn: &Arc<LiveConn>) {
-        let is_same = |used: &Arc<LiveConn>| Arc::ptr_eq(used, conn);
+    fn use_connection(&mut self, conn: &Arc<ScriptSession>) {
+        let is_same = |used: &Arc<ScriptSession>| Arc::ptr_eq(used, conn);
         if !self.used.as_ref().is_some_and(is_same) {
             self.used = Some(conn.clone());
             self.wait = Ok(self.configured);
@@ -158,7 +157,7 @@ impl<L: Fn() -> usize + Send + Sync> DurableWorker<L> {
     }
 
     /// Sends all calls and then a `WAIT`. Answers each call once enough replicas have it, or at its deadline.
-    async fn round(&mut self, conn: &LiveConn, calls: &mut Vec<Call>) -> Result<(), Arc<str>> {
+    async fn round(&mut self, conn: &ScriptSession, calls: &mut Vec<Call>) -> Result<(), Arc<str>> {
         if self
             .counted
             .is_none_or(|counted| counted.elapsed() > COUNT_EVERY)
@@ -232,7 +231,7 @@ impl<L: Fn() -> usize + Send + Sync> DurableWorker<L> {
     /// The answers to the calls and to a following `WAIT`.
     async fn write(
         &mut self,
-        conn: &LiveConn,
+        conn: &ScriptSession,
         calls: &[Call],
         wanted: u32,
     ) -> Result<(Vec<Frame>, Waited), Arc<str>> {
@@ -283,7 +282,7 @@ impl<L: Fn() -> usize + Send + Sync> DurableWorker<L> {
     /// The answers to `calls` and to a `WAIT` of `left`. `WAIT` covers the earlier writes of its own connection (P-T4).
     async fn send(
         &mut self,
-        conn: &LiveConn,
+        conn: &ScriptSession,
         calls: impl Iterator<Item = impl Future<Output = Answer> + Send>,
         wanted: u32,
         left: Duration,
@@ -318,7 +317,7 @@ impl<L: Fn() -> usize + Send + Sync> DurableWorker<L> {
     /// `WAIT` or `WAITAOF`.
     fn wait_on<'a>(
         &self,
-        conn: &'a LiveConn,
+        conn: &'a ScriptSession,
         wanted: u32,
         left: Duration,
     ) -> Option<impl Future<Output = Answer> + Send + use<'a, L>> {
@@ -353,7 +352,7 @@ impl<L: Fn() -> usize + Send + Sync> DurableWorker<L> {
     }
 
     /// Asks for the number of connected replicas.
-    async fn count(&mut self, conn: &LiveConn) -> Result<(), Arc<str>> {
+    async fn count(&mut self, conn: &ScriptSession) -> Result<(), Arc<str>> {
         let role = conn.send("ROLE", Vec::new()).await?;
         if let (Some(message), None) = (frame::error(&role), self.counted) {
             self.tell(

@@ -10,13 +10,16 @@ use super::{
     Channels,
     wanted::{Change, Wanted},
 };
-use crate::redis::{
-    conn::{self, Conn, Pong},
-    connection::{Connection, Frame},
-    frame,
-    script_conn::PING_EVERY,
+use crate::{
+    hash::HashSet,
+    redis::{
+        frame,
+        open_connection::{self, OpenConnection, Pong},
+        script_connection::PING_EVERY,
+    },
+    transport::{Connection, Frame},
+    wire::Refusal,
 };
-use crate::{hash::HashSet, wire::Refusal};
 
 /// The most channels in one `SUBSCRIBE`, or of `SSUBSCRIBE`s under way at a time.
 pub(super) const AT_ONCE: usize = 256;
@@ -63,7 +66,7 @@ pub(super) struct Session<'a> {
 }
 
 impl<'a> Session<'a> {
-    pub(super) fn new(conn: &Conn, channels: &'a Channels) -> Self {
+    pub(super) fn new(conn: &OpenConnection, channels: &'a Channels) -> Self {
         Self {
             connection: conn.connection.clone(),
             channels,
@@ -138,7 +141,7 @@ impl<'a> Session<'a> {
                 }
             }
         };
-        let unsubscribed = timeout(conn::PING_WAIT, unsubscribing).await;
+        let unsubscribed = timeout(open_connection::PING_WAIT, unsubscribing).await;
         let unsubscribed = unsubscribed.map_err(|_| NO_ANSWER)?;
         unsubscribed.map_err(|reason| reason.as_ref().to_owned())
     }
@@ -151,7 +154,7 @@ impl<'a> Session<'a> {
     ) -> Result<(), String> {
         for channels in channels.chunks(AT_ONCE) {
             let together = self.connection.send("SUBSCRIBE", channels.to_vec());
-            match answered(timeout(conn::PING_WAIT, together).await)? {
+            match answered(timeout(open_connection::PING_WAIT, together).await)? {
                 None => self.subscribed.extend(channels.iter().cloned()),
                 Some(message) if may_pass(&message) => return Err(message),
                 // One refused channel makes the server refuse all.
@@ -172,7 +175,10 @@ impl<'a> Session<'a> {
         wanted: &mut Wanted,
     ) -> Result<(), String> {
         let ask = |channel: &Bytes| self.connection.send(command, vec![channel.clone()]);
-        let answers = timeout(conn::PING_WAIT, join_all(channels.iter().map(ask)));
+        let answers = timeout(
+            open_connection::PING_WAIT,
+            join_all(channels.iter().map(ask)),
+        );
         let answers = answers.await.map_err(|_| NO_ANSWER)?;
         for (channel, answer) in channels.iter().zip(answers) {
             match answered(Ok(answer))? {
@@ -242,7 +248,7 @@ impl<'a> Session<'a> {
 
     async fn verify(&mut self, wanted: &mut Wanted) -> Result<(), String> {
         match self.channels {
-            Channels::Everywhere => return self.ping(conn::PING_WAIT).await,
+            Channels::Everywhere => return self.ping(open_connection::PING_WAIT).await,
             // The node must relay messages from healthy nodes; any other node can replace it.
             Channels::OfCluster => return self.ping(COUNT_EVERY).await,
             Channels::OfShard(_) => {}
@@ -258,9 +264,9 @@ impl<'a> Session<'a> {
     /// slots shows a move.
     async fn look_for_all(&mut self) -> Result<(), String> {
         if !self.counts {
-            return self.ping(conn::PING_WAIT).await;
+            return self.ping(open_connection::PING_WAIT).await;
         }
-        let count = Conn::subscriptions(&*self.connection).await?;
+        let count = OpenConnection::subscriptions(&*self.connection).await?;
         if count
             .of_shard
             .is_some_and(|count| count < self.subscribed.len() + self.refused)
@@ -273,6 +279,6 @@ impl<'a> Session<'a> {
 
     async fn ping(&mut self, wait: Duration) -> Result<(), String> {
         self.pings += 1;
-        Conn::ping(&*self.connection, self.pings, wait, &mut self.pong).await
+        OpenConnection::ping(&*self.connection, self.pings, wait, &mut self.pong).await
     }
 }

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use super::library::rustls::{
-    SignatureScheme, client::ResolvesClientCert, crypto::CryptoProvider, pki_types::CertificateDer,
-    sign::CertifiedKey,
+use super::{
+    library::rustls::{
+        SignatureScheme, client::ResolvesClientCert, crypto::CryptoProvider,
+        pki_types::CertificateDer, sign::CertifiedKey,
+    },
+    store::Entry,
 };
-
-use super::store::Entry;
 
 /// The client's certificates with their keys, in the order of the file.
 #[derive(Debug)]

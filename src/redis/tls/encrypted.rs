@@ -36,7 +36,7 @@ enum Source {
         not(feature = "fred"),
         expect(dead_code, reason = "only a fred client has them")
     )]
-    Given(TlsConnector),
+    ProgramTransport(TlsConnector),
     Files(Arc<Files>),
 }
 
@@ -50,7 +50,7 @@ impl Tls {
     #[cfg(feature = "fred")]
     pub(super) fn given(connector: TlsConnector, own_name: Option<(Address, String)>) -> Self {
         Self {
-            source: Source::Given(connector),
+            source: Source::ProgramTransport(connector),
             own_name,
             name: None,
         }
@@ -101,7 +101,7 @@ impl Tls {
     fn checked(&self, name: String) -> Result<ServerName<'static>, ConnectError> {
         let unnamed = match &self.source {
             Source::Files(files) => files.verification != TlsVerification::Full,
-            Source::Given(_) => false,
+            Source::ProgramTransport(_) => false,
         };
         match ServerName::try_from(name) {
             Err(_) if unnamed => Ok(ServerName::from(std::net::Ipv4Addr::UNSPECIFIED)),
@@ -112,7 +112,7 @@ impl Tls {
     /// Reads the files anew: certificates are replaced while the program runs.
     async fn connector(&self) -> Result<TlsConnector, ConnectError> {
         let files = match &self.source {
-            Source::Given(connector) => return Ok(connector.clone()),
+            Source::ProgramTransport(connector) => return Ok(connector.clone()),
             Source::Files(files) => files.clone(),
         };
         let reading = tokio::task::spawn_blocking(move || files.current());

@@ -10,7 +10,6 @@ use super::library::rustls::{
     pki_types::{CertificateDer, ServerName, UnixTime},
     server::ParsedCertificate,
 };
-
 use crate::tls_verification::TlsVerification;
 
 #[derive(Debug)]

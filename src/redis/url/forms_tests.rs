@@ -6,7 +6,7 @@
 use serde_json::{Value, from_value};
 
 use super::*;
-use crate::redis::node::Question;
+use crate::redis::locator::Question;
 
 #[test]
 fn forms_keep_their_meaning() {
@@ -65,7 +65,7 @@ fn words(target: &Target) -> String {
             Endpoint::Unix(path) => format!("socket {path:?}"),
         },
     };
-    if server.transport.is_encrypted() {
+    if server.opener.is_encrypted() {
         words.insert_str(0, "TLS ");
     }
     words += &login("logs in as", server);

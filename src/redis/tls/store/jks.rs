@@ -1,9 +1,8 @@
 //! Java's older form of key stores, JKS. Its ciphers are a key stream and a checksum by SHA-1.
 
-use super::super::library::rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
-use sha1_smol::Sha1;
-
 use super::{Entry, Store, der};
+use crate::redis::tls::library::rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
+use sha1_smol::Sha1;
 
 const MAGIC: u32 = 0xfeed_feed;
 /// The length of a checksum, and of a key's salt.

@@ -1,9 +1,8 @@
 //! Key stores in PKCS#12.
 
-use super::super::library::rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
-use p12_keystore::{Certificate, CertificateBag, Pkcs12Archive, PrivateKeyBag, error::Error};
-
 use super::{Entry, Store, der};
+use crate::redis::tls::library::rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
+use p12_keystore::{Certificate, CertificateBag, Pkcs12Archive, PrivateKeyBag, error::Error};
 
 /// Reads the store. Without a password, parts that are not encrypted are read as they are: only the password could prove them.
 pub(super) fn read(bytes: &[u8], password: &str) -> Result<Store, String> {

@@ -1,0 +1,76 @@
+//! Connections to nodes that receive a moving slot.
+
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    hash::HashMap,
+    redis::{endpoint::Address, script_connection::ScriptConnection},
+    sync::lock,
+};
+
+/// How long an unused connection is kept.
+const KEPT: Duration = Duration::from_secs(10);
+/// The most connections: a node may name any address.
+const MOST: usize = 64;
+
+/// A separate connection to a node, for calls after an `ASKING`: no other command may come between the two.
+pub(super) struct AskingConnection {
+    pub(super) script_conn: ScriptConnection,
+    pub(super) op_lock: tokio::sync::Mutex<()>,
+    used: Mutex<Instant>,
+    closed: CancellationToken,
+}
+
+impl AskingConnection {
+    /// `closed` ends the connection.
+    pub(super) fn new(script_conn: ScriptConnection, closed: CancellationToken) -> Self {
+        Self {
+            script_conn,
+            op_lock: tokio::sync::Mutex::default(),
+            used: Mutex::new(Instant::now()),
+            closed,
+        }
+    }
+
+    pub(super) fn mark_used(&self) {
+        *lock(&self.used) = Instant::now();
+    }
+}
+
+impl Drop for AskingConnection {
+    fn drop(&mut self) {
+        self.closed.cancel();
+    }
+}
+
+/// The connections by the address that their node announces.
+#[derive(Default)]
+pub(super) struct AskingConnections(Mutex<HashMap<Address, Arc<AskingConnection>>>);
+
+impl AskingConnections {
+    /// The connection to the node that announces `address`; `None` if there are too many.
+    pub(super) fn get(
+        &self,
+        address: &Address,
+        open: impl FnOnce() -> AskingConnection,
+    ) -> Option<Arc<AskingConnection>> {
+        let mut conns = lock(&self.0);
+        if conns.len() >= MOST && !conns.contains_key(address) {
+            return None;
+        }
+        let conn = conns
+            .entry(address.clone())
+            .or_insert_with(|| Arc::new(open()));
+        Some(conn.clone())
+    }
+
+    pub(super) fn close_unused(&self) {
+        lock(&self.0).retain(|_, conn| lock(&conn.used).elapsed() < KEPT);
+    }
+}

@@ -1,0 +1,110 @@
+//! Calls that wait for replicas. Each [`Durability`] has a connection of its own, because `WAIT` delays all later commands
+//! (P-FR13).
+
+mod wait;
+mod worker;
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::{
+    sync::{mpsc, oneshot},
+    time::Instant,
+};
+
+use super::{Answered, CallError, Tasks, frame, script_connection::ScriptConnection};
+use crate::{
+    durability::Durability,
+    hash::HashMap,
+    transport::Frame,
+    wire::script::{Operation, Publishing, Script},
+};
+pub(super) use wait::Wait;
+use worker::{Call, DurableWorker};
+
+impl From<Frame> for Answered<Frame> {
+    fn from(reply: Frame) -> Self {
+        Self {
+            reply,
+            acknowledged: None,
+        }
+    }
+}
+
+impl Answered<Frame> {
+    /// The answer to each of the `operations` operations of the call.
+    pub(super) fn answers(self, operations: usize) -> Result<Vec<Answered>, CallError> {
+        let acknowledged = self.acknowledged;
+        let answered = |reply| Answered {
+            reply,
+            acknowledged: acknowledged.clone(),
+        };
+        let replies = frame::replies(self.reply, operations)?;
+        Ok(replies.into_iter().map(answered).collect())
+    }
+}
+
+/// The connections of a server on which calls wait for replicas.
+#[derive(Default)]
+pub(super) struct Durables(Mutex<HashMap<Durability, Durable>>);
+
+impl Durables {
+    /// The connection for calls of this durability. The first call opens it.
+    pub(super) fn get(&self, durability: Durability, make: impl FnOnce() -> Durable) -> Durable {
+        let mut made = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        made.entry(durability).or_insert_with(make).clone()
+    }
+}
+
+/// A connection on which calls of one durability wait for replicas.
+#[derive(Clone)]
+pub(super) struct Durable {
+    pub(super) script_conn: ScriptConnection,
+    calls: mpsc::UnboundedSender<Call>,
+}
+
+impl Durable {
+    /// `listed` returns the number of replicas, including replicas that are down.
+    pub(super) fn start(
+        script_conn: ScriptConnection,
+        killing_conn: ScriptConnection,
+        publishing: Publishing,
+        wait: Wait,
+        durability: Durability,
+        listed: impl Fn() -> usize + Send + Sync + 'static,
+        tasks: &Tasks,
+    ) -> Self {
+        let (calls, queued) = mpsc::unbounded_channel();
+        let worker = DurableWorker::new(
+            script_conn.clone(),
+            killing_conn,
+            publishing,
+            wait,
+            durability,
+            listed,
+        );
+        tasks.spawn(worker.serve(queued));
+        Self { script_conn, calls }
+    }
+
+    /// Runs the call and waits for replicas. An error says why there is no answer.
+    pub(super) async fn run(
+        &self,
+        script: &'static Script,
+        operations: Arc<[Operation]>,
+    ) -> Result<Answered<Frame>, Arc<str>> {
+        let closed = || Err("the connection was closed".into());
+        // Waits here: in the queue, a call would stay until there is a connection, even if its caller has gone.
+        if self.script_conn.ready().await.is_err() {
+            return closed();
+        }
+        let (done, answer) = oneshot::channel();
+        let _ = self.calls.send(Call {
+            script,
+            operations,
+            queued: Instant::now(),
+            frame: Frame::Null,
+            done,
+        });
+        answer.await.unwrap_or_else(|_| closed())
+    }
+}

@@ -1,0 +1,150 @@
+//! Decides whether a silent connection is dead or its server slow, by a second connection to the server.
+//!
+//! A slow server answers both. Redis answers the `PING` of the old connection in the turn of its event loop in which it accepts
+//! the new one, so before the first command there. What delays scripts alone (`CLIENT PAUSE`, a failover by order) delays the
+//! script of the new connection as well.
+
+use std::{pin::pin, time::Duration};
+
+use tokio::time::{Instant, sleep};
+
+use super::{
+    batch_scope::ConnScope,
+    client_info::{ConnIdentity, Identity},
+    open_connection::{OpenConnection, PING_WAIT, command},
+};
+use crate::error::Error;
+
+/// How long a connection stays silent before a second one is opened.
+const PATIENCE: Duration = Duration::from_millis(250);
+/// The longest random addition. It keeps the clients of a slow server from connecting together.
+const APART: Duration = Duration::from_millis(100);
+/// How long the old connection may stay silent after the new one has answered: as long as that took, within these bounds.
+const REPRIEVE: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis(250)];
+/// How late a server ends a `WAIT`: it looks for the end ten times a second (`hz`).
+const LATE: Duration = Duration::from_millis(100);
+
+/// Why a silent connection has ended.
+const DEAD: &str = "the server answers on a new connection, and not on this one";
+
+/// The end of a connection.
+pub(super) struct End {
+    pub(super) reason: String,
+    /// The connection that has proved the old one dead.
+    pub(super) successor: Option<OpenConnection>,
+}
+
+impl From<String> for End {
+    fn from(reason: String) -> Self {
+        let successor = None;
+        Self { reason, successor }
+    }
+}
+
+/// The identity of a connection that a second one can prove dead: of one that leads straight to its server. A proxy may answer the
+/// second one in the place of a slow server.
+pub(super) fn provable<'a>(
+    identity: &'a ConnIdentity,
+    scope: Option<&ConnScope>,
+) -> Option<&'a Identity> {
+    match identity {
+        ConnIdentity::Known(identity) if scope.is_none_or(ConnScope::leads_straight) => {
+            Some(identity)
+        }
+        _ => None,
+    }
+}
+
+/// The doubts about one connection.
+pub(super) struct LivenessCheck {
+    /// How long the connection may stay silent before a second one is opened.
+    patience: Duration,
+    /// How long the server may keep the connection silent by intent, for a command that it has read.
+    blocked: Duration,
+}
+
+impl LivenessCheck {
+    /// `ping_wait` is how long a `PING` may stay unanswered on this connection.
+    pub(super) fn new(ping_wait: Duration) -> Self {
+        let blocked = ping_wait.saturating_sub(PING_WAIT);
+        Self {
+            patience: PATIENCE,
+            blocked: match blocked.is_zero() {
+                true => blocked,
+                false => blocked + LATE,
+            },
+        }
+    }
+
+    /// Waits until the server has `answered` a command or a few. Meanwhile, a second connection by `connecting` may prove that it will
+    /// not, and has the server kill this one, which is known there as `old`. Without `old`, there is no second connection.
+    pub(super) async fn settle(
+        &mut self,
+        answered: impl Future<Output = Result<(), String>>,
+        old: Option<&Identity>,
+        connecting: impl Future<Output = Result<OpenConnection, Error>>,
+    ) -> Result<(), End> {
+        let asked = Instant::now();
+        let mut answered = pin!(answered);
+        let patience = self.patience + APART.mul_f64(fastrand::f64());
+        let blocked = self.blocked;
+        let proof = async {
+            let Some(old) = old else {
+                return std::future::pending().await;
+            };
+            sleep(patience).await;
+            (old, proof(connecting, blocked).await)
+        };
+        let answer = tokio::select! {
+            biased;
+            answer = &mut answered => answer,
+            (old, mut successor) = proof => {
+                // A refusal may be that of a proxy, and calls of a connection that lives may not be repeated yet.
+                if successor.kill(old).await == Ok(true) {
+                    return Err(End {
+                        reason: DEAD.into(),
+                        successor: Some(successor),
+                    });
+                }
+                drop(successor);
+                answered.await
+            }
+        };
+        // A connection that is slow, or far from its server, needs more patience. One slow answer tells little.
+        self.patience = PATIENCE.max((2 * asked.elapsed()).min(2 * self.patience));
+        Ok(answer?)
+    }
+}
+
+/// Completes with the new connection once the server has answered on it, and an answer on the old one is no longer on its way. Without
+/// a new connection, it never completes: only the old one can tell.
+async fn proof(
+    connecting: impl Future<Output = Result<OpenConnection, Error>>,
+    blocked: Duration,
+) -> OpenConnection {
+    let began = Instant::now();
+    let answered = async {
+        let mut conn = connecting.await.map_err(|error| error.to_string())?;
+        let script = command(&*conn.connection, "EVAL", &["return 1", "0"]);
+        conn.lifetime.run(script).await?;
+        let [shortest, longest] = REPRIEVE;
+        let reprieve = began.elapsed().clamp(shortest, longest);
+        // By now, the server has read what it delays the old connection for.
+        sleep(reprieve.max(blocked)).await;
+        // A process that was stopped meanwhile reads the answer of the old connection before this one.
+        let ping = OpenConnection::ping(&*conn.connection, 0, PING_WAIT, &mut conn.pong);
+        conn.lifetime.run(ping).await?;
+        Ok::<_, String>(conn)
+    };
+    match answered.await {
+        Ok(conn) => conn,
+        Err(reason) => {
+            tracing::debug!(reason, "no second connection to a silent server");
+            std::future::pending().await
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "liveness_tests.rs"]
+mod tests;

@@ -1,0 +1,437 @@
+//! A node that knows the master: a sentinel, or a server of a replicated set-up.
+
+use std::{
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use tokio::time::Instant;
+
+use super::master_view::{Report, Role};
+use crate::{
+    error::Error,
+    hash::HashMap,
+    redis::{
+        connect_advice::refusal,
+        connector::Connector,
+        endpoint::Address,
+        frame,
+        open_connection::{self, OpenConnection},
+        opener::ServerConfig,
+    },
+    transport::{Connection, Frame},
+};
+
+/// How long a node may take to answer.
+pub(super) const ANSWER_WAIT: Duration = Duration::from_secs(1);
+/// How long a silent node is not asked again: each request would open another connection that it must read.
+const REST: Duration = Duration::from_secs(2);
+/// How long a connection stays while its server may be the wrong one.
+const LOOK_UP_EVERY: Duration = Duration::from_secs(1);
+/// How long a discovered sentinel is kept after its last mention.
+const KEPT: Duration = Duration::from_secs(60);
+/// A node without an answer for this long may have moved to another address. One timeout is shorter, with its [`REST`].
+const SILENT_AFTER: Duration = Duration::from_secs(5);
+
+/// The request to the nodes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::redis) enum Question {
+    /// To sentinels: where is the master of this service?
+    MasterOf(String),
+    /// To servers: are you the master?
+    AreYou,
+}
+
+pub(super) enum Answer {
+    Report(Report),
+    Role(Role),
+}
+
+pub(super) struct LookupNode {
+    pub(super) address: Address,
+    /// Whether the configuration names it; else another node mentioned it.
+    given: bool,
+    record: Mutex<Record>,
+    conn: tokio::sync::Mutex<Option<NodeConn>>,
+}
+
+/// A connection that stays open between questions.
+struct NodeConn {
+    conn: OpenConnection,
+    opened: Instant,
+    /// The run id of its server: `None` before the first answer, empty if the server does not tell it.
+    run_id: Option<String>,
+}
+
+struct Record {
+    /// The sentinel's own id, once it is known.
+    id: Option<String>,
+    /// The time of its last answer or mention.
+    seen: Instant,
+    /// The time of its last answer, or of its first mention.
+    answered: Instant,
+    rests_until: Option<Instant>,
+}
+
+impl Record {
+    fn is_silent(&self) -> bool {
+        self.answered.elapsed() >= SILENT_AFTER
+    }
+}
+
+/// Another sentinel that a sentinel mentions.
+pub(super) struct PeerSentinel {
+    pub(super) id: String,
+    pub(super) address: Address,
+}
+
+impl LookupNode {
+    pub(super) fn new(address: Address, given: bool, id: Option<String>) -> Self {
+        let now = Instant::now();
+        Self {
+            address,
+            given,
+            record: Mutex::new(Record {
+                id,
+                seen: now,
+                answered: now,
+                rests_until: None,
+            }),
+            conn: tokio::sync::Mutex::default(),
+        }
+    }
+
+    fn record(&self) -> MutexGuard<'_, Record> {
+        self.record.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether this is the sentinel of the mention. A silent node with the sentinel's id is not: a sentinel that restarts at
+    /// another address keeps its id.
+    pub(super) fn is(&self, mention: &PeerSentinel) -> bool {
+        let mut record = self.record();
+        let has_id = record.id.as_ref() == Some(&mention.id);
+        let is = self.address == mention.address || (has_id && !record.is_silent());
+        if is {
+            record.seen = Instant::now();
+        }
+        is
+    }
+
+    /// Whether the sentinel of the mention has left this address. The configuration's address is kept.
+    pub(super) fn is_left_by(&self, mention: &PeerSentinel) -> bool {
+        let record = self.record();
+        let has_id = record.id.as_ref() == Some(&mention.id);
+        !self.given && has_id && self.address != mention.address && record.is_silent()
+    }
+
+    /// The sentinel's id, or the address of a node without one; `None` if the node is silent.
+    pub(super) fn answering_id(&self) -> Option<String> {
+        let record = self.record();
+        let id = || record.id.clone().unwrap_or_else(|| self.id_by_address());
+        (!record.is_silent()).then(id)
+    }
+
+    fn id_by_address(&self) -> String {
+        format!("{}:{}", self.address.0, self.address.1)
+    }
+
+    pub(super) fn is_kept(&self) -> bool {
+        self.given || self.record().seen.elapsed() < KEPT
+    }
+
+    /// Whether it left a recent request unanswered.
+    pub(super) fn rests(&self) -> bool {
+        let until = self.record().rests_until;
+        until.is_some_and(|until| Instant::now() < until)
+    }
+
+    /// Asks the node, and asks for further sentinels unless it counts as many as are `answering`. A drop of the future counts
+    /// as a timeout.
+    pub(super) async fn ask(
+        &self,
+        question: &Question,
+        server: &ServerConfig,
+        answering: usize,
+    ) -> Result<(Answer, Vec<PeerSentinel>), Error> {
+        let mut conn = self.conn.lock().await;
+        // An earlier question, which had the connection, may have found the node silent.
+        if self.rests() {
+            return Err(Error::unavailable(
+                "the node left an earlier question unanswered",
+            ));
+        }
+        let mut silence = Silence {
+            node: self,
+            is: true,
+        };
+        let asked = self.ask_on(&mut conn, question, server, answering).await;
+        silence.is = false;
+        if asked.is_ok() {
+            let (mut record, now) = (self.record(), Instant::now());
+            (record.seen, record.answered) = (now, now);
+        }
+        asked
+    }
+
+    /// Resolves the node's name anew for the next question: the name may lead to another server by now. A younger connection
+    /// stays.
+    pub(super) fn look_up_again(&self) {
+        // A question that is under way reports soon.
+        if let Ok(mut conn) = self.conn.try_lock() {
+            conn.take_if(|conn| conn.opened.elapsed() >= LOOK_UP_EVERY);
+        }
+    }
+
+    async fn ask_on(
+        &self,
+        conn: &mut Option<NodeConn>,
+        question: &Question,
+        server: &ServerConfig,
+        answering: usize,
+    ) -> Result<(Answer, Vec<PeerSentinel>), Error> {
+        // Keep the connection only if it works for the next request.
+        let mut asked = match conn.take() {
+            Some(conn) => conn,
+            None => NodeConn {
+                conn: self.connect(question, server).await?,
+                opened: Instant::now(),
+                run_id: None,
+            },
+        };
+        let connection = asked.conn.connection.clone();
+        let run_id = &mut asked.run_id;
+        let asking = async {
+            Ok(match question {
+                Question::MasterOf(service) => {
+                    self.ask_sentinel(&*connection, service, answering).await?
+                }
+                Question::AreYou => match self.ask_server(&*connection, run_id).await? {
+                    Ok(role) => Ok((Answer::Role(role), Vec::new())),
+                    Err(error) => Err(error),
+                },
+            })
+        };
+        let answer = asked.conn.lifetime.run(asking).await;
+        let answer = answer.map_err(Error::unavailable)?;
+        *conn = Some(asked);
+        answer
+    }
+
+    async fn connect(
+        &self,
+        question: &Question,
+        server: &ServerConfig,
+    ) -> Result<OpenConnection, Error> {
+        let (host, port) = &self.address;
+        let server = server.at(self.address.clone());
+        let connector = Connector::new(server, 1).within(ANSWER_WAIT);
+        let connector = match question {
+            Question::MasterOf(_) => connector.of_sentinel(),
+            Question::AreYou => connector,
+        };
+        let connected = connector.connect().await;
+        connected.inspect_err(|error| tracing::debug!(host, port, %error, "a node does not answer"))
+    }
+
+    async fn ask_sentinel(
+        &self,
+        connection: &dyn Connection,
+        service: &str,
+        answering: usize,
+    ) -> Result<Result<(Answer, Vec<PeerSentinel>), Error>, String> {
+        // While replicas move to the new master, MASTER returns the new epoch with the old address. The epoch comes from
+        // MASTER, the address from the other command. They are sent together in this order, so the address is at least as
+        // new as its epoch.
+        let (master, address) = tokio::join!(biased;
+            sentinel(connection, "MASTER", Some(service)),
+            sentinel(connection, "GET-MASTER-ADDR-BY-NAME", Some(service)),
+        );
+        let (master, address) = (master?, address?);
+        if let Some(error) = refusal(&address).or_else(|| refusal(&master)) {
+            return Ok(Err(error));
+        }
+        let report = report(self.id(connection).await?, &master, &address);
+        let mut peers = Vec::new();
+        if report.sentinels != answering {
+            let others = sentinel(connection, "SENTINELS", Some(service)).await?;
+            peers.extend(frame::maps(&others).iter().filter_map(peer));
+        }
+        Ok(Ok((Answer::Report(report), peers)))
+    }
+
+    async fn id(&self, connection: &dyn Connection) -> Result<String, String> {
+        if let Some(id) = self.record().id.clone() {
+            return Ok(id);
+        }
+        let id = frame::text(&sentinel(connection, "MYID", None).await?);
+        // A sentinel that does not tell its id is identified by its address.
+        let id = id.unwrap_or_else(|| self.id_by_address());
+        self.record().id = Some(id.clone());
+        Ok(id)
+    }
+
+    async fn ask_server(
+        &self,
+        connection: &dyn Connection,
+        run_id: &mut Option<String>,
+    ) -> Result<Result<Role, Error>, String> {
+        // A process keeps its run id, so one question for each connection suffices.
+        let identifying = async {
+            if run_id.is_none() {
+                let info = open_connection::command(connection, "INFO", &["server"]).await?;
+                let text = frame::text(&info).unwrap_or_default();
+                *run_id = Some(
+                    fields(&text)
+                        .get("run_id")
+                        .copied()
+                        .unwrap_or_default()
+                        .to_owned(),
+                );
+            }
+            Ok::<_, String>(())
+        };
+        let asking = open_connection::command(connection, "INFO", &["replication"]);
+        let (info, ()) = tokio::try_join!(biased; asking, identifying)?;
+        if let Some(error) = refusal(&info) {
+            return Ok(Err(error));
+        }
+        let text = frame::text(&info).unwrap_or_default();
+        let fields = fields(&text);
+        if !fields.contains_key("role") {
+            return Ok(Err(Error::config(
+                "the server of the URL reports no role: use redis-sentinel://host:port/service for a sentinel",
+            )));
+        }
+        let field = |name| fields.get(name).copied().unwrap_or_default().to_owned();
+        let is_master = field("role") == "master";
+        // A replica shows the ancestry of its last master until it has the data of the present one.
+        let is_current = is_master || field("master_link_status") == "up";
+        let before = Some(field("master_replid2")).filter(|id| id.contains(|digit| digit != '0'));
+        Ok(Ok(Role {
+            address: self.address.clone(),
+            run_id: run_id.clone().filter(|id| !id.is_empty()),
+            is_master,
+            connected: field("connected_slaves").parse().unwrap_or(0),
+            offset: field("master_repl_offset").parse().unwrap_or(0),
+            history: field("master_replid"),
+            before: before.filter(|_| is_current),
+        }))
+    }
+}
+
+/// The fields of an answer to `INFO`.
+fn fields(text: &str) -> HashMap<&str, &str> {
+    let lines = text.lines();
+    lines.filter_map(|line| line.split_once(':')).collect()
+}
+
+/// Records a timeout when it is dropped, unless an answer came.
+struct Silence<'a> {
+    node: &'a LookupNode,
+    is: bool,
+}
+
+impl Drop for Silence<'_> {
+    fn drop(&mut self) {
+        self.node.record().rests_until = self.is.then(|| Instant::now() + REST);
+    }
+}
+
+async fn sentinel(
+    connection: &dyn Connection,
+    word: &'static str,
+    service: Option<&str>,
+) -> Result<Frame, String> {
+    let words: Vec<&str> = std::iter::once(word).chain(service).collect();
+    open_connection::command(connection, "SENTINEL", &words).await
+}
+
+/// Combines the answers of `MASTER` and `GET-MASTER-ADDR-BY-NAME`.
+fn report(sentinel: String, master: &Frame, address: &Frame) -> Report {
+    let fields = frame::map(master);
+    let number = |name: &str| fields.get(name).and_then(|number| number.parse().ok());
+    let flags = fields.get("flags").map_or("", String::as_str);
+    Report {
+        sentinel,
+        master: address_at(address),
+        epoch: number("config-epoch").unwrap_or(0),
+        sentinels: number("num-other-sentinels").unwrap_or(0).saturating_add(1) as usize,
+        replicas: number("num-slaves").unwrap_or(0) as usize,
+        unsettled: flags.contains("o_down") || flags.contains("failover_in_progress"),
+    }
+}
+
+fn address_at(answer: &Frame) -> Option<Address> {
+    let port = frame::text_at(answer, 1)?.parse().ok()?;
+    Some((frame::text_at(answer, 0)?, port))
+}
+
+fn peer(fields: &HashMap<String, String>) -> Option<PeerSentinel> {
+    Some(PeerSentinel {
+        id: fields.get("runid")?.clone(),
+        address: (fields.get("ip")?.clone(), fields.get("port")?.parse().ok()?),
+    })
+}
+
+/// For the fuzz target.
+#[cfg(test)]
+pub(in crate::redis) mod fuzz {
+    use super::{Frame, frame, peer, refusal, report};
+
+    pub(in crate::redis) fn read(answer: &Frame) {
+        let reported = report("sentinel".into(), answer, answer);
+        let answers = super::super::master_view::Answers {
+            reports: vec![reported.clone(), reported],
+            roles: Vec::new(),
+        };
+        let now = tokio::time::Instant::now();
+        let _ = std::hint::black_box((answers.majority(), answers.elect(now, None)));
+        std::hint::black_box(frame::maps(answer).iter().filter_map(peer).count());
+        std::hint::black_box(refusal(answer));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn list(words: &[&str]) -> Frame {
+        let text = |word: &&str| Frame::Text(word.as_bytes().to_vec().into());
+        Frame::List(words.iter().map(text).collect())
+    }
+
+    /// The answers of a sentinel that leads a failover, as observed for three seconds.
+    #[test]
+    fn while_the_replicas_are_moved_the_new_master_is_named_already() {
+        let fields = "ip 127.0.0.1 port 7000 flags master,failover_in_progress config-epoch 1 num-other-sentinels 2 \
+                      num-slaves 2";
+        let fields: Vec<_> = fields.split_whitespace().collect();
+        let reported = report("1".into(), &list(&fields), &list(&["127.0.0.1", "7002"]));
+        let expected = Report {
+            sentinel: "1".into(),
+            master: Some(("127.0.0.1".into(), 7002)),
+            epoch: 1,
+            sentinels: 3,
+            replicas: 2,
+            unsettled: true,
+        };
+        assert_eq!(reported, expected);
+        let unknown = report("1".into(), &Frame::Null, &Frame::Null);
+        assert_eq!((unknown.master, unknown.sentinels), (None, 1));
+    }
+
+    #[test]
+    fn a_node_that_refuses_the_user_is_a_configuration_error() {
+        let error = |text: &str| Frame::Error(text.into());
+        assert!(matches!(
+            refusal(&error("NOAUTH log in")),
+            Some(Error::Config { .. })
+        ));
+        assert!(matches!(
+            refusal(&error("NOPERM no")),
+            Some(Error::Config { .. })
+        ));
+        assert!(refusal(&error("ERR No such master with that name")).is_none());
+        assert!(refusal(&Frame::Null).is_none());
+    }
+}
