@@ -241,7 +241,7 @@ impl LockClientBuilder {
     /// ```
     #[cfg(feature = "fred")]
     pub fn fred(self, client: &crate::redis::FredClient) -> Self {
-        let target = Target::donor(client);
+        let target = Target::of_fred(client);
         self.named_by("fred", target)
     }
 

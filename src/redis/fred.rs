@@ -1,22 +1,92 @@
-//! The library of a client that a caller may pass, and its source of credentials. Only this file, [`donor`](super::donor) and
+//! Reads the settings of a caller's fred client: servers, credentials, TLS. No byte travels through that client. Only this file and
 //! `tls/of_fred.rs` name the library.
 
 use std::sync::Arc;
 
-use super::credentials_provider::CredentialsProvider;
-use crate::credentials::{Credentials, CredentialsRequest};
+use ::fred::{
+    interfaces::ClientLike,
+    types::config::{CredentialProvider, Server, ServerConfig as FredServer},
+};
 
-/// The library of a client that a caller may pass.
+use super::{
+    credentials_provider::CredentialsProvider,
+    endpoint::Endpoint,
+    opener::ServerConfig,
+    reconnect::KnownServers,
+    socket::{Dialer, Sockets},
+    target::Target,
+    tls::Tls,
+};
+use crate::{
+    credentials::{Credentials, CredentialsRequest},
+    error::Error,
+    protocol::Protocol,
+};
+
 pub(crate) use ::fred::clients::Client as FredClient;
 
+impl Target {
+    /// The servers of `client`, with its credentials and TLS settings.
+    pub(crate) fn of_fred(client: &FredClient) -> Result<Self, Error> {
+        target_of(client)
+    }
+}
+
+fn target_of(client: &FredClient) -> Result<Target, Error> {
+    let config = client.client_config();
+    let sockets = Arc::new(Sockets {
+        dialer: Dialer {
+            tls: Tls::of_fred(&config)?,
+            resolver: None,
+        },
+        provider: config.credential_provider.clone().map(provider),
+        wait: None,
+    });
+    let servers = KnownServers::new();
+    let server = |endpoint| ServerConfig {
+        servers: servers.clone(),
+        opener: sockets.clone(),
+        endpoint,
+        username: config.username.clone(),
+        password: config.password.clone(),
+        database: config.database.map(u32::from),
+        protocol: Protocol::Auto,
+        connection_name: None,
+    };
+    let addresses = |hosts: &[Server]| {
+        hosts
+            .iter()
+            .map(|server| (server.host.to_string(), server.port))
+            .collect::<Vec<_>>()
+    };
+    Ok(match &config.server {
+        FredServer::Centralized { server: at } => {
+            Target::fixed(server(Endpoint::Tcp((at.host.to_string(), at.port))))
+        }
+        #[cfg(unix)]
+        FredServer::Unix { path } => Target::fixed(server(Endpoint::Unix(path.clone()))),
+        FredServer::Sentinel {
+            hosts,
+            service_name,
+            ..
+        } => Target::of_service(
+            server(Endpoint::unknown()),
+            service_name.clone(),
+            (None, None),
+            addresses(hosts),
+        ),
+        FredServer::Clustered { hosts, .. } => {
+            Target::cluster(server(Endpoint::unknown()), addresses(hosts))
+        }
+    })
+}
+
 /// A fred client's own source of credentials.
-pub(super) fn provider(
-    source: Arc<dyn ::fred::types::config::CredentialProvider>,
-) -> CredentialsProvider {
+fn provider(source: Arc<dyn CredentialProvider>) -> CredentialsProvider {
     CredentialsProvider::new(move |CredentialsRequest { host, port, .. }| {
         let source = source.clone();
         async move {
-            let server = (port != 0).then(|| ::fred::types::config::Server::new(host, port));
+            let server = (port != 0).then(|| Server::new(host, port));
             let fetched = source.fetch(server.as_ref()).await;
             let (username, password) = fetched.map_err(|error| error.details().to_owned())?;
             let credentials = Credentials {
@@ -34,7 +104,53 @@ pub(super) fn provider(
 
 #[cfg(test)]
 mod tests {
-    use crate::redis::hash_slot::hash_slot;
+    use std::pin::Pin;
+
+    use ::fred::types::{Builder, config::Config};
+
+    use super::*;
+    use crate::{LockClient, redis::hash_slot::hash_slot};
+
+    /// A source of passwords that change.
+    #[derive(Debug)]
+    struct Rotating;
+
+    type Login = (Option<String>, Option<String>);
+
+    impl CredentialProvider for Rotating {
+        fn fetch<'a, 'b, 'c>(
+            &'a self,
+            _server: Option<&'b Server>,
+        ) -> Pin<Box<dyn Future<Output = Result<Login, ::fred::error::Error>> + Send + 'c>>
+        where
+            'a: 'c,
+            'b: 'c,
+        {
+            Box::pin(async { Ok((None, Some("of today".into()))) })
+        }
+    }
+
+    #[tokio::test]
+    async fn credentials_beside_a_provider_of_credentials_are_refused() {
+        let settings = |config: Config| {
+            let client = Builder::from_config(config).build().unwrap();
+            let builder = LockClient::builder()
+                .fred(&client)
+                .credentials("", "s3cret");
+            builder.into_target().map(drop)
+        };
+        assert_eq!(settings(Config::default()), Ok(()));
+        let refused = settings(Config {
+            credential_provider: Some(Arc::new(Rotating)),
+            ..Config::default()
+        });
+        match refused {
+            Err(Error::Config { reason }) => {
+                assert!(reason.contains("`credentials`"), "{reason}");
+            }
+            other => panic!("{other:?}"),
+        }
+    }
 
     #[test]
     fn slots_are_those_of_fred() {

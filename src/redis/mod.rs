@@ -28,8 +28,6 @@ mod connector;
 mod credentials_provider;
 #[cfg(feature = "__simulation")]
 pub mod direct;
-#[cfg(feature = "fred")]
-mod donor;
 mod durable;
 mod endpoint;
 mod events;
