@@ -14,6 +14,7 @@
 //!   [`fred`]).
 
 mod address_order;
+mod answered;
 mod batch;
 mod batch_queue;
 mod batch_scope;
@@ -69,6 +70,7 @@ use tokio_util::task::TaskTracker;
 
 #[cfg(feature = "fred")]
 pub(crate) use self::fred::FredClient;
+pub use answered::Answered;
 pub(crate) use batcher::Batcher;
 pub(crate) use bundle::SendPermit;
 pub use client_names::ClientNames;
@@ -87,26 +89,17 @@ pub(crate) use tls::{SecretFile, TlsSettings};
 
 use crate::{
     config::Config,
-    durability::{Acknowledged, Durability},
+    durability::Durability,
     error::{Cause, Error},
     hash::HashSet,
     wire::{
-        Refusal, Reply,
+        Refusal,
         script::{Operation, Script},
     },
 };
 
 /// A boxed future.
 pub type BoxFuture<T> = crate::transport::BoxFuture<'static, T>;
-
-/// A reply, and the acknowledgements of replicas, if the call waited for them.
-#[derive(Debug, Clone)]
-pub struct Answered<T = Reply> {
-    /// The reply.
-    pub reply: T,
-    /// The replicas, if the call waited for them.
-    pub acknowledged: Option<Acknowledged>,
-}
 
 /// One logical Redis server, limited to the features that locks need.
 pub trait Redis: Send + Sync {

@@ -139,14 +139,14 @@ impl ServerConnections {
         if let Some(durable) = self.waiting(durability) {
             let answered = durable.run(script, operations).await;
             return match answered {
-                Ok(answered) => answered.answers(count),
+                Ok(answered) => answered.read_replies(count),
                 Err(_) if self.closed.is_cancelled() => Err(CallError::Closed),
                 Err(reason) => Err(CallError::Unanswered { reason, sent }),
             };
         }
         match conn.run(script, Publishing::Classic, &operations).await {
             Ok(frame) => {
-                let answers = Answered::from(frame).answers(count)?;
+                let answers = Answered::from(frame).read_replies(count)?;
                 if answers.iter().any(|answer| answer.reply.is_of_a_replica()) {
                     // A managed service may have moved the host's name to another master.
                     conn.report_wrong_server();

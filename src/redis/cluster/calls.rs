@@ -55,7 +55,7 @@ impl Topology {
                     if message.is_some() {
                         self.request_refresh();
                     }
-                    return answered.answers(operations.len());
+                    return answered.read_replies(operations.len());
                 }
             }
             hops += 1;

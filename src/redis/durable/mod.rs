@@ -11,7 +11,7 @@ use tokio::{
     time::Instant,
 };
 
-use super::{Answered, CallError, Tasks, frame, script_connection::ScriptConnection};
+use super::{Answered, Tasks, script_connection::ScriptConnection};
 use crate::{
     durability::Durability,
     hash::HashMap,
@@ -20,28 +20,6 @@ use crate::{
 };
 pub(super) use wait::Wait;
 use worker::{Call, DurableWorker};
-
-impl From<Frame> for Answered<Frame> {
-    fn from(reply: Frame) -> Self {
-        Self {
-            reply,
-            acknowledged: None,
-        }
-    }
-}
-
-impl Answered<Frame> {
-    /// The answer to each of the `operations` operations of the call.
-    pub(super) fn answers(self, operations: usize) -> Result<Vec<Answered>, CallError> {
-        let acknowledged = self.acknowledged;
-        let answered = |reply| Answered {
-            reply,
-            acknowledged: acknowledged.clone(),
-        };
-        let replies = frame::replies(self.reply, operations)?;
-        Ok(replies.into_iter().map(answered).collect())
-    }
-}
 
 /// The connections of a server on which calls wait for replicas.
 #[derive(Default)]
