@@ -207,7 +207,7 @@ impl Connector {
             known.address_order.leads_astray();
             return Err(error);
         }
-        known.reached();
+        known.back_off.reached();
         conn.lifetime.moved = Some(moved);
         Ok(conn)
     }
@@ -242,7 +242,7 @@ impl Connector {
         if unprovided > 0 {
             sleep(pause_after(unprovided)).await;
         }
-        known.turn(&self.callers).await
+        known.back_off.turn(&self.callers).await
     }
 
     /// Without credentials, the server was not asked: only this purpose pauses.

@@ -92,7 +92,10 @@ impl Topology {
         addresses.retain(|address| seen.insert(address.clone()));
         // Requests to them are no more frequent than attempts to connect may be.
         let servers = &self.server().servers;
-        let has_turn = |address: &Address| servers.at(&Endpoint::Tcp(address.clone())).has_turn();
+        let has_turn = |address: &Address| {
+            let server = servers.at(&Endpoint::Tcp(address.clone()));
+            server.back_off.has_turn()
+        };
         let addresses: Vec<_> = addresses
             .into_iter()
             .filter(has_turn)
