@@ -21,21 +21,15 @@ use super::{
     frame,
     handshake::{Handshake, Version},
     one_server::{self, Evidence},
-    open_connection::{Lifetime, OpenConnection, PING_WAIT, Pong, command},
+    open_connection::{Lifetime, OpenConnection, Pong, command},
     opener::{ConnectOptions, Opened, ServerConfig},
     reconnect::{Callers, ConnectLog, KnownServer, Turn, pause_after},
+    time_limits::{CONNECTION_WAIT, PING_WAIT, REPLACEABLE_WAIT, UNLOCATED_PAUSE},
 };
 use crate::{
     error::Error,
     transport::{Connection, Frame},
 };
-
-/// How long a connection may take to open, its handshake included.
-const CONNECT_WAIT: Duration = Duration::from_secs(5);
-/// The same where sentinels or nodes report that a server has been replaced.
-const ASKED_WAIT: Duration = Duration::from_millis(1500);
-/// The pause after no node named the server. The nodes have pauses of their own.
-const ASK_AGAIN: Duration = Duration::from_millis(100);
 
 /// Finds the server of a connection.
 pub(super) trait Locate: Send + Sync {
@@ -99,7 +93,7 @@ impl Connector {
             last: Arc::new(Mutex::new(server.endpoint.clone())),
             server,
             messages,
-            wait: CONNECT_WAIT,
+            wait: CONNECTION_WAIT,
             ping_wait: PING_WAIT,
             credentials: "check the user and the password, wherever they are set (in a URL: redis://user:password@host, or \
                  redis://:password@host)",
@@ -140,7 +134,7 @@ impl Connector {
     pub(super) fn to(mut self, locator: Arc<dyn Locate>) -> Self {
         if locator.is_asked() {
             // A master that does not answer is about to be replaced.
-            self.wait = ASKED_WAIT;
+            self.wait = REPLACEABLE_WAIT;
         }
         self.locator = locator;
         self
@@ -273,7 +267,7 @@ impl Connector {
                         Err(error) => error,
                     },
                     Err(error) => {
-                        tokio::time::sleep(ASK_AGAIN).await;
+                        tokio::time::sleep(UNLOCATED_PAUSE).await;
                         error
                     }
                 };

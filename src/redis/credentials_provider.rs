@@ -1,6 +1,6 @@
 //! A program's source of credentials, asked for each connection.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, sync::Arc};
 
 use tokio::time::{Instant, timeout, timeout_at};
 
@@ -8,14 +8,12 @@ use super::{
     BoxFuture,
     connect_error::{ConnectError, ConnectErrorKind},
     endpoint::Endpoint,
+    time_limits::CREDENTIALS_WAIT,
 };
 use crate::{
     credentials::{Credentials, CredentialsRequest},
     server_text,
 };
-
-/// The longest call.
-const LONGEST: Duration = Duration::from_secs(5);
 
 type Provide = dyn Fn(CredentialsRequest) -> BoxFuture<Result<Credentials, String>> + Send + Sync;
 
@@ -58,7 +56,7 @@ impl CredentialsProvider {
             is_sentinel,
         };
         let provide = self.0.clone();
-        let task = tokio::spawn(async move { timeout(LONGEST, provide(request)).await });
+        let task = tokio::spawn(async move { timeout(CREDENTIALS_WAIT, provide(request)).await });
         let details = match timeout_at(deadline, task).await {
             Ok(Ok(Ok(Ok(credentials)))) => return Ok(credentials),
             Ok(Ok(Ok(Err(reason)))) => server_text::shown(&reason),

@@ -11,18 +11,12 @@ use tokio::time::{Instant, sleep};
 use super::{
     batch_scope::ConnScope,
     client_info::{ConnIdentity, Identity},
-    open_connection::{OpenConnection, PING_WAIT, command},
+    open_connection::{OpenConnection, command},
+    time_limits::{
+        PING_WAIT, REPRIEVE, SECOND_CONNECTION_AFTER, SECOND_CONNECTION_SPREAD, WAIT_ENDS_LATE,
+    },
 };
 use crate::error::Error;
-
-/// How long a connection stays silent before a second one is opened.
-const PATIENCE: Duration = Duration::from_millis(250);
-/// The longest random addition. It keeps the clients of a slow server from connecting together.
-const APART: Duration = Duration::from_millis(100);
-/// How long the old connection may stay silent after the new one has answered: as long as that took, within these bounds.
-const REPRIEVE: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis(250)];
-/// How late a server ends a `WAIT`: it looks for the end ten times a second (`hz`).
-const LATE: Duration = Duration::from_millis(100);
 
 /// Why a silent connection has ended.
 const DEAD: &str = "the server answers on a new connection, and not on this one";
@@ -68,10 +62,10 @@ impl LivenessCheck {
     pub(super) fn new(ping_wait: Duration) -> Self {
         let blocked = ping_wait.saturating_sub(PING_WAIT);
         Self {
-            patience: PATIENCE,
+            patience: SECOND_CONNECTION_AFTER,
             blocked: match blocked.is_zero() {
                 true => blocked,
-                false => blocked + LATE,
+                false => blocked + WAIT_ENDS_LATE,
             },
         }
     }
@@ -86,7 +80,7 @@ impl LivenessCheck {
     ) -> Result<(), End> {
         let asked = Instant::now();
         let mut answered = pin!(answered);
-        let patience = self.patience + APART.mul_f64(fastrand::f64());
+        let patience = self.patience + SECOND_CONNECTION_SPREAD.mul_f64(fastrand::f64());
         let blocked = self.blocked;
         let proof = async {
             let Some(old) = old else {
@@ -111,7 +105,7 @@ impl LivenessCheck {
             }
         };
         // A connection that is slow, or far from its server, needs more patience. One slow answer tells little.
-        self.patience = PATIENCE.max((2 * asked.elapsed()).min(2 * self.patience));
+        self.patience = SECOND_CONNECTION_AFTER.max((2 * asked.elapsed()).min(2 * self.patience));
         Ok(answer?)
     }
 }

@@ -165,7 +165,7 @@ async fn server_that_waits_for_replicas_after_it_was_busy_keeps_its_connection()
             let peer = Peer::new(KILLED, busy);
             peer.settle(&mut liveness, silence).await
         };
-        let (settled, _) = settle(busy + wait + LATE / 2).await;
+        let (settled, _) = settle(busy + wait + WAIT_ENDS_LATE / 2).await;
         assert!(settled.is_ok(), "busy for {busy:?}");
         let (settled, lasted) = settle(NEVER).await;
         assert!(settled.is_err(), "busy for {busy:?}");
@@ -184,7 +184,10 @@ async fn one_slow_answer_doubles_patience_at_most() {
     let answering = Peer::new(KILLED, Duration::ZERO);
     let (settled, lasted) = answering.settle(&mut liveness, NEVER).await;
     assert!(settled.is_err());
-    assert!(lasted <= 2 * PATIENCE + APART + REPRIEVE[0], "{lasted:?}");
+    assert!(
+        lasted <= 2 * SECOND_CONNECTION_AFTER + SECOND_CONNECTION_SPREAD + REPRIEVE[0],
+        "{lasted:?}"
+    );
     for _ in 0..3 {
         let (settled, _) = peer.settle(&mut liveness, slow).await;
         assert!(settled.is_ok());

@@ -59,6 +59,7 @@ mod single_server;
 mod socket;
 mod subscriptions;
 mod target;
+mod time_limits;
 mod tls;
 mod url;
 

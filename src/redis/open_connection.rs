@@ -11,6 +11,7 @@ use super::{
     client_info::{ConnIdentity, Identity, Subscriptions},
     connect_advice::refusal,
     frame,
+    time_limits::{PING_WAIT, QUIT_WAIT},
 };
 use crate::{
     endpoint_kind::EndpointKind,
@@ -18,11 +19,6 @@ use crate::{
     server_text,
     transport::{Connection, Frame},
 };
-
-/// How long a `PING` may stay unanswered before its connection counts as broken.
-pub(super) const PING_WAIT: Duration = Duration::from_secs(2);
-/// How long a close waits for pending answers.
-const QUIT_WAIT: Duration = Duration::from_millis(500);
 
 /// Whether `ROLE` answered that the server is a master.
 fn is_master(role: &Frame) -> bool {

@@ -1,6 +1,6 @@
 //! Requests of the command-line tool to the servers of a URL, beyond locks. This interface may change at any time.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::future::join_all;
@@ -14,6 +14,7 @@ use super::{
     open_connection::OpenConnection,
     opener::ServerConfig,
     target::Target,
+    time_limits::{PROBE_ANSWER_WAIT, PROBE_CONNECTION_WAIT},
 };
 pub use super::{cluster::Preferred, publish_rights::QUESTION as MAY_PUBLISH};
 pub use crate::transport::Frame;
@@ -26,11 +27,6 @@ pub const OPERATIONS: &str = include_str!("../../docs/operations.md");
 pub fn since(owner: &str) -> Since {
     Since::of_owner(owner)
 }
-
-/// How long a connection may take to open.
-const OPEN_WAIT: Duration = Duration::from_secs(3);
-/// How long a server may take to answer.
-const ANSWER_WAIT: Duration = Duration::from_secs(10);
 
 /// Host and port of a server.
 pub type Address = (String, u16);
@@ -187,7 +183,11 @@ impl Probe {
 }
 
 async fn open(connector: Connector) -> Result<ProbedNode, Error> {
-    let conn = connector.clone().within(OPEN_WAIT).connect().await?;
+    let conn = connector
+        .clone()
+        .within(PROBE_CONNECTION_WAIT)
+        .connect()
+        .await?;
     Ok(ProbedNode {
         conn,
         endpoint: connector.endpoint(),
@@ -269,9 +269,9 @@ impl ProbedNode {
             let answers: Result<Vec<_>, _> = answers.into_iter().collect();
             answers.map_err(|reason| reason.as_ref().to_owned())
         };
-        match timeout(ANSWER_WAIT, self.conn.lifetime.run(asking)).await {
+        match timeout(PROBE_ANSWER_WAIT, self.conn.lifetime.run(asking)).await {
             Err(_) => Err(Error::unavailable(format!(
-                "{} did not answer within {ANSWER_WAIT:?}",
+                "{} did not answer within {PROBE_ANSWER_WAIT:?}",
                 self.endpoint
             ))),
             Ok(answers) => {

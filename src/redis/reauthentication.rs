@@ -5,21 +5,17 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 use super::{
-    connect_error::ConnectErrorKind, credentials_provider::CredentialsProvider, handshake::Version,
-    log_in::log_in_anew, opener::ServerConfig,
+    connect_error::ConnectErrorKind,
+    credentials_provider::CredentialsProvider,
+    handshake::Version,
+    log_in::log_in_anew,
+    opener::ServerConfig,
+    time_limits::{FIRST_LOG_IN_PAUSE, LOG_IN_BEFORE_END, LOG_INS_APART, LONGEST_LOG_IN_PAUSE},
 };
 use crate::{credentials::Credentials, transport::Connection};
 
 /// The reason of a connection that ends because it cannot log in anew.
 pub(super) const ENDS_TO_LOG_IN: &str = "the server accepts a new login on a new connection alone";
-
-/// The longest time before the end of credentials in which the client asks for new ones.
-const EARLIEST: Duration = Duration::from_secs(60);
-/// The shortest pause between two logins of a connection.
-const SHORTEST: Duration = Duration::from_millis(500);
-/// The pause after the first login that failed. Each further pause is twice as long.
-const FIRST_PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// Logs a connection in again before its credentials end.
 pub(super) struct Reauthentication {
@@ -47,8 +43,10 @@ impl Reauthentication {
         loop {
             let pause = match self.end.saturating_duration_since(Instant::now()) {
                 _ if failures > 0 => pause_after(failures),
-                Duration::ZERO => FIRST_PAUSE,
-                left => left.saturating_sub(EARLIEST.min(left / 5)).max(SHORTEST),
+                Duration::ZERO => FIRST_LOG_IN_PAUSE,
+                left => left
+                    .saturating_sub(LOG_IN_BEFORE_END.min(left / 5))
+                    .max(LOG_INS_APART),
             };
             sleep(pause).await;
             let reason: String = match self.log_in(connection).await {
@@ -106,7 +104,7 @@ impl Reauthentication {
 }
 
 fn pause_after(failures: u32) -> Duration {
-    (FIRST_PAUSE * 2_u32.pow(failures.saturating_sub(1).min(16))).min(LONGEST_PAUSE)
+    (FIRST_LOG_IN_PAUSE * 2_u32.pow(failures.saturating_sub(1).min(16))).min(LONGEST_LOG_IN_PAUSE)
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! A single server or the master of a set-up: one connection for scripts, one for subscriptions.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use tokio::time::Instant;
@@ -20,6 +20,7 @@ use super::{
     script_connection::ScriptConnection,
     subscriptions::{Channels, Subscriber, Wants},
     target::Target,
+    time_limits::FIRST_CONNECT_WAIT,
 };
 use crate::{
     durability::Durability,
@@ -30,9 +31,6 @@ use crate::{
         script::{Operation, Publishing, Script},
     },
 };
-
-/// How long both connections may take to open.
-pub(super) const CONNECT_WAIT: Duration = Duration::from_secs(10);
 
 /// One Redis or Valkey server.
 pub(crate) struct SingleServer {
@@ -56,10 +54,10 @@ struct ServerConnections {
 
 impl SingleServer {
     pub(super) async fn connect(target: Target, wait: Wait) -> Result<(Self, Events), Error> {
-        let connecting = tokio::time::timeout(CONNECT_WAIT, Self::connect_all(target, wait));
+        let connecting = tokio::time::timeout(FIRST_CONNECT_WAIT, Self::connect_all(target, wait));
         connecting.await.unwrap_or_else(|_| {
             Err(Error::unavailable(format!(
-                "no connection within {CONNECT_WAIT:?}"
+                "no connection within {FIRST_CONNECT_WAIT:?}"
             )))
         })
     }

@@ -1,21 +1,19 @@
 //! Connections to nodes that receive a moving slot.
 
-use std::{
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::sync::{Arc, Mutex};
 
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     hash::HashMap,
-    redis::{endpoint::Address, script_connection::ScriptConnection},
+    redis::{
+        endpoint::Address, script_connection::ScriptConnection,
+        time_limits::ASKING_CONNECTION_KEPT_FOR,
+    },
     sync::lock,
 };
 
-/// How long an unused connection is kept.
-const KEPT: Duration = Duration::from_secs(10);
 /// The most connections: a node may name any address.
 const MOST: usize = 64;
 
@@ -71,6 +69,6 @@ impl AskingConnections {
     }
 
     pub(super) fn close_unused(&self) {
-        lock(&self.0).retain(|_, conn| lock(&conn.used).elapsed() < KEPT);
+        lock(&self.0).retain(|_, conn| lock(&conn.used).elapsed() < ASKING_CONNECTION_KEPT_FOR);
     }
 }

@@ -32,9 +32,9 @@ use super::{
     frame,
     hash_slot::hash_slot,
     publish_rights::PublishRights,
-    single_server::CONNECT_WAIT,
     subscriptions::{Channels, Subscriber, Want, Wants},
     target::Target,
+    time_limits::{CLUSTER_NODE_WAIT, FIRST_CONNECT_WAIT},
 };
 use crate::{
     config::ShardedPubSub,
@@ -44,7 +44,6 @@ use crate::{
     wire::script::{Operation, Publishing, Script},
 };
 pub use node_list::Preferred;
-use seeds::ANSWER_WAIT;
 pub(super) use topology::Topology;
 
 /// One cluster.
@@ -64,10 +63,10 @@ impl Cluster {
         let (server, map) = (target.server, target.map);
         let rights = PublishRights::of(&server);
         let began = Instant::now();
-        let asking = timeout(CONNECT_WAIT, seeds::first_answer(&server, &seeds));
+        let asking = timeout(FIRST_CONNECT_WAIT, seeds::first_answer(&server, &seeds));
         let first = asking.await.unwrap_or_else(|_| {
             Err(Error::unavailable(format!(
-                "no connection within {CONNECT_WAIT:?}"
+                "no connection within {FIRST_CONNECT_WAIT:?}"
             )))
         })?;
         let publishing = match sharded {
@@ -87,7 +86,7 @@ impl Cluster {
             rights,
         };
         cluster
-            .formed(CONNECT_WAIT.saturating_sub(began.elapsed()))
+            .formed(FIRST_CONNECT_WAIT.saturating_sub(began.elapsed()))
             .await?;
         cluster.reached().await?;
         Ok((cluster, receiver))
@@ -115,7 +114,7 @@ impl Cluster {
     async fn reached(&self) -> Result<(), Error> {
         let routes = self.topology.routes.borrow().clone();
         let connecting = routes.nodes().map(|node| node.script_conn.ready());
-        let _ = timeout(ANSWER_WAIT, join_all(connecting)).await;
+        let _ = timeout(CLUSTER_NODE_WAIT, join_all(connecting)).await;
         // The map may have changed meanwhile.
         let routes = self.topology.routes.borrow().clone();
         let mut nodes = routes.nodes();

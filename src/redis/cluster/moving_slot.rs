@@ -4,10 +4,12 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 use tokio::time::Instant;
 
-use super::{redirection::Redirection, seeds::ANSWER_WAIT, topology::Topology};
+use super::{redirection::Redirection, topology::Topology};
 use crate::{
     durability::Durability,
-    redis::{Answered, CallError, HashSlot, endpoint::Address, frame},
+    redis::{
+        Answered, CallError, HashSlot, endpoint::Address, frame, time_limits::CLUSTER_NODE_WAIT,
+    },
     timers::timeout,
     transport::Frame,
     wire::{
@@ -35,14 +37,14 @@ impl Topology {
         let unconnected = || refused(format!("ASK: no connection to {host}:{port}"));
         asking.mark_used();
         // Outside the lock: calls to an unreachable node must not wait for it one after the other.
-        match timeout(ANSWER_WAIT, asking.script_conn.ready()).await {
+        match timeout(CLUSTER_NODE_WAIT, asking.script_conn.ready()).await {
             Ok(opened) => drop(opened?),
             Err(_) => return Err(unconnected()),
         }
         let op_lock = asking.op_lock.lock().await;
         let conn = asking.script_conn.current().ok_or_else(unconnected)?;
         let redirects = self.owner_redirects(slot, &address, script.keys(operations));
-        if timeout(ANSWER_WAIT, redirects).await != Ok(true) {
+        if timeout(CLUSTER_NODE_WAIT, redirects).await != Ok(true) {
             let message = "TRYAGAIN some keys may be at the node that the slot leaves";
             return Err(refused(message.into()));
         }
@@ -73,7 +75,7 @@ impl Topology {
         match answered {
             Ok(answered) => Ok((address, answered)),
             Err(reason) => {
-                let _ = timeout(ANSWER_WAIT, asking.script_conn.replaced(&conn)).await;
+                let _ = timeout(CLUSTER_NODE_WAIT, asking.script_conn.replaced(&conn)).await;
                 Err(CallError::Unanswered { reason, sent })
             }
         }

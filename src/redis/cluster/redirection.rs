@@ -1,19 +1,17 @@
 //! Redirections to other nodes.
 
-use std::{sync::Mutex, time::Duration};
+use std::sync::Mutex;
 
 use tokio::time::Instant;
 
 use crate::{
     hash::HashMap,
-    redis::{HashSlot, endpoint::Address},
+    redis::{HashSlot, endpoint::Address, time_limits::REDIRECTOR_MUTE},
     sync::lock,
 };
 
 /// The most redirections that one call follows.
 pub(super) const MOST_HOPS: usize = 5;
-/// How long no redirection to a node is followed after that node has redirected calls of the slot.
-const MUTE: Duration = Duration::from_millis(100);
 
 /// The target of a redirection.
 #[derive(Debug, PartialEq, Eq)]
@@ -59,7 +57,7 @@ impl Redirectors {
         let now = Instant::now();
         let mut slots = lock(&self.0);
         let recent = slots.entry(slot).or_default();
-        recent.retain(|(address, at)| *address != asked && now < *at + MUTE);
+        recent.retain(|(address, at)| *address != asked && now < *at + REDIRECTOR_MUTE);
         let follows = recent.len() < MOST_HOPS
             && *new != asked
             && recent.iter().all(|(address, _)| address != new);
@@ -85,7 +83,7 @@ mod tests {
         assert!(!follows(7, 3, 1), "the chain closes");
         assert!(!follows(7, 4, 4), "a node redirects to itself");
         assert!(follows(8, 2, 1), "another slot");
-        tokio::time::advance(MUTE).await;
+        tokio::time::advance(REDIRECTOR_MUTE).await;
         assert!(follows(7, 2, 1));
         // A hostile node may name one address after the other.
         let followed = (10..100).filter(|node| follows(7, *node, node + 1));

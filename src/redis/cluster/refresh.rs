@@ -1,28 +1,25 @@
 //! Keeps the client's view of a cluster up to date.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::{
     node_list::{Listed, have_slots},
-    seeds::{ANSWER_WAIT, first_answer, read},
+    seeds::{first_answer, read},
     topology::Topology,
 };
 use crate::{
     hash::HashSet,
-    redis::endpoint::{Address, Endpoint},
+    redis::{
+        endpoint::{Address, Endpoint},
+        time_limits::{
+            CLUSTER_NODE_WAIT, LATE_NODE_WAIT, REFRESH_EVERY, REFRESH_SOON, REFRESHES_APART,
+        },
+    },
 };
 
-/// How often the nodes are asked for the owners of the slots, without signs of a change.
-const REFRESH_EVERY: Duration = Duration::from_secs(5);
-/// The same while a node is unreachable, or a slot has no owner.
-const REFRESH_SOON: Duration = Duration::from_millis(200);
-/// The shortest time between two requests.
-const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
-/// How long the remaining nodes have after the first answer.
-const GRACE: Duration = Duration::from_millis(100);
 /// The number of nodes that are asked at a time.
 const ASKED: usize = 3;
 /// The same for connections to nodes while none is reachable. A node may have listed thousands.
@@ -41,7 +38,7 @@ impl Topology {
                 }
                 self.refresh().await;
                 self.asking_connections.close_unused();
-                tokio::time::sleep(SHORTEST_PAUSE).await;
+                tokio::time::sleep(REFRESHES_APART).await;
             }
         };
         let _: Option<()> = self.closed.run_until_cancelled(watching).await;
@@ -62,18 +59,18 @@ impl Topology {
             .take(ASKED)
             .map(|(node, conn)| async move {
                 let asking = conn.send("CLUSTER", vec!["NODES".into()]);
-                let answer = timeout(ANSWER_WAIT, asking).await.ok()?.ok()?;
+                let answer = timeout(CLUSTER_NODE_WAIT, asking).await.ok()?.ok()?;
                 read(&answer, &node.address, preferred)
             })
             .collect();
         let mut heard = false;
-        let mut until = Instant::now() + ANSWER_WAIT;
+        let mut until = Instant::now() + CLUSTER_NODE_WAIT;
         while let Ok(Some(answer)) = timeout_at(until, asked.next()).await {
             if let Some(listed) = answer {
                 heard |= have_slots(&listed);
                 self.hear(&listed);
                 // A silent node must not delay the next view.
-                until = until.min(Instant::now() + GRACE);
+                until = until.min(Instant::now() + LATE_NODE_WAIT);
             }
         }
         if heard {

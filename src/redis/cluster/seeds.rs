@@ -1,7 +1,5 @@
 //! Asks nodes over temporary connections: the nodes of a URL, or all known nodes.
 
-use std::time::Duration;
-
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use tokio::time::timeout;
 
@@ -10,15 +8,13 @@ use crate::{
     error::Error,
     redis::{
         connector::Connector, endpoint::Address, frame, open_connection, opener::ServerConfig,
+        time_limits::CLUSTER_NODE_WAIT,
     },
     transport::Frame,
 };
 
-/// How long a node may take to connect, or to answer. Any other node can answer too.
-pub(super) const ANSWER_WAIT: Duration = Duration::from_millis(1500);
-
 pub(super) fn connector(server: &ServerConfig, address: &Address, messages: usize) -> Connector {
-    Connector::new(server.at(address.clone()), messages).within(ANSWER_WAIT)
+    Connector::new(server.at(address.clone()), messages).within(CLUSTER_NODE_WAIT)
 }
 
 /// The answer of the first of several nodes.
@@ -83,7 +79,7 @@ async fn ask(server: &ServerConfig, address: &Address) -> Result<FirstAnswer, Er
             open_connection::command(&*connection, "PUBSUB", &["SHARDNUMSUB"]),
         )
     };
-    let answers = timeout(ANSWER_WAIT, link.lifetime.run(asking)).await;
+    let answers = timeout(CLUSTER_NODE_WAIT, link.lifetime.run(asking)).await;
     open_connection::quit(&*connection).await;
     let (nodes, slots, shards) = answers
         .unwrap_or_else(|_| Err("the node did not answer".into()))

@@ -15,6 +15,7 @@ use crate::{
     redis::{
         Answered, frame,
         script_connection::{ClosedForGood, ScriptConnection, ScriptSession},
+        time_limits::{REPLACEMENT_WAIT, REPLICAS_COUNTED_EVERY},
     },
     transport::Frame,
     wire::script::{Operation, Publishing, Script},
@@ -24,10 +25,6 @@ use crate::{
 const AT_ONCE: usize = 64;
 /// The most log lines a minute about refused commands, for each durability.
 const MOST_LOG_LINES: u32 = 3;
-/// How long a broken connection may take to be replaced. Then another connection kills it, so that its calls end.
-const REPLACED_WITHIN: Duration = Duration::from_millis(500);
-/// How long the number of connected replicas is cached.
-const COUNT_EVERY: Duration = Duration::from_secs(1);
 
 /// A call in the queue of the worker.
 pub(super) struct Call {
@@ -133,7 +130,7 @@ impl<L: Fn() -> usize + Send + Sync> DurableWorker<L> {
     /// Waits until the server has dropped the broken connection `old`: a later one has replaced it, or killed it.
     async fn dropped(&self, old: &Arc<ScriptSession>) -> Result<(), ClosedForGood> {
         let killed = async {
-            tokio::time::sleep(REPLACED_WITHIN).await;
+            tokio::time::sleep(REPLACEMENT_WAIT).await;
             match self.killing_conn.ready().await {
                 Ok(conn) if conn.kill(old).await => {}
                 _ => std::future::pending().await,
@@ -160,7 +157,7 @@ impl<L: Fn() -> usize + Send + Sync> DurableWorker<L> {
     async fn round(&mut self, conn: &ScriptSession, calls: &mut Vec<Call>) -> Result<(), Arc<str>> {
         if self
             .counted
-            .is_none_or(|counted| counted.elapsed() > COUNT_EVERY)
+            .is_none_or(|counted| counted.elapsed() > REPLICAS_COUNTED_EVERY)
         {
             self.count(conn).await?;
         }

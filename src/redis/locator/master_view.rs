@@ -1,16 +1,11 @@
 //! Decides which of several answers about the master is right. Pure.
 
-use std::time::Duration;
-
 use tokio::time::Instant;
 
 use crate::{
     hash::{HashMap, HashSet},
-    redis::endpoint::Address,
+    redis::{endpoint::Address, time_limits::FAILOVER_FORGOTTEN_AFTER},
 };
-/// After this time without a report of the latest failover, the client believes nodes that do not know it: sentinels that
-/// were set up anew count epochs from zero, and an operator can return to the old master.
-const FORGOTTEN_AFTER: Duration = Duration::from_secs(10);
 /// The most replaced histories that are remembered.
 const MOST_REPLACED: usize = 8;
 
@@ -84,7 +79,7 @@ pub(super) struct MasterView {
 
 impl MasterView {
     fn is_forgotten(&self, asked: Instant) -> bool {
-        asked >= self.asked + FORGOTTEN_AFTER
+        asked >= self.asked + FAILOVER_FORGOTTEN_AFTER
     }
 
     /// A view of the master that reports `role`.
@@ -225,7 +220,7 @@ impl Answers {
     }
 
     /// A master whose history another server continues was replaced, so a resumed old master is not believed: for
-    /// [`FORGOTTEN_AFTER`], not even while its successor is silent. Otherwise, the master with more followers counts.
+    /// [`FAILOVER_FORGOTTEN_AFTER`], not even while its successor is silent. Otherwise, the master with more followers counts.
     /// Also returns whether the master is one that was replaced.
     fn master_by_roles(
         &self,

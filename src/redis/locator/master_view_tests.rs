@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use super::*;
 
 fn at(host: &str) -> Address {
@@ -100,7 +102,7 @@ fn an_earlier_failover_is_not_believed_again() {
     let most = reports(&[("2", "old", 4), ("3", "old", 4)]);
     assert_eq!(believed(&most, Some(&before)), Err(Undecided::Outdated));
     // Sentinels that were set up anew count epochs from zero: in the end, their majority is right.
-    let later = before.asked + FORGOTTEN_AFTER;
+    let later = before.asked + FAILOVER_FORGOTTEN_AFTER;
     assert!(most.elect(later, Some(&before)).is_ok());
     assert_eq!(stale.elect(later, Some(&before)), Err(Undecided::Outdated));
 }
@@ -160,7 +162,7 @@ fn a_resumed_master_is_not_believed_while_its_successor_is_silent() {
     let silent = roles(&[old, informed]);
     assert_eq!(believed(&silent, None), outdated());
     // An operator can return to the old master, which is then believed at once.
-    let later = view.asked + FORGOTTEN_AFTER;
+    let later = view.asked + FAILOVER_FORGOTTEN_AFTER;
     let back = silent.elect(later, Some(&view)).unwrap();
     assert_eq!(back.master, at("old"));
     let soon = later + Duration::from_millis(500);
@@ -173,7 +175,7 @@ fn a_successor_that_returns_is_elected_again() {
     let (old, new) = (master("old", "x", ""), master("new", "y", "x"));
     let alone = |role| roles(std::slice::from_ref(role));
     let view = alone(&new).elect(Instant::now(), None).unwrap();
-    let later = view.asked + FORGOTTEN_AFTER;
+    let later = view.asked + FAILOVER_FORGOTTEN_AFTER;
     let back = alone(&old).elect(later, Some(&view)).unwrap();
     assert_eq!(believed(&roles(&[old, new]), Some(&back)), Ok(at("new")));
 }

@@ -10,7 +10,6 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicUsize, Ordering},
     },
-    time::Duration,
 };
 
 use futures_util::{StreamExt, stream::FuturesUnordered};
@@ -25,20 +24,14 @@ use super::{
     connector::Locate,
     endpoint::{Address, AddressMap, Endpoint},
     opener::ServerConfig,
+    time_limits::{LATE_SENTINEL_WAIT, MASTER_ANSWER_WAIT, MASTER_ASKED_EVERY, MASTER_ASKED_OFTEN},
 };
 use crate::{error::Error, hash::HashSet};
 use master_view::{Answers, MasterView, Undecided};
 pub(super) use node::Question;
 #[cfg(test)]
 pub(super) use node::fuzz;
-use node::{ANSWER_WAIT, Answer, LookupNode, PeerSentinel};
-
-/// How often the nodes are asked for the master.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// The same during a failover: until all clients know the new master, they may lock on different servers.
-const LOOK_OFTEN: Duration = Duration::from_millis(100);
-/// How long the remaining sentinels have once most have answered: the leader of a failover knows of it first.
-const GRACE: Duration = Duration::from_millis(20);
+use node::{Answer, LookupNode, PeerSentinel};
 
 /// The most nodes that an error names.
 const MOST_LISTED: usize = 5;
@@ -189,7 +182,7 @@ impl Nodes {
                 async move { node.ask(&nodes.question, &nodes.server, count).await }
             })
             .collect();
-        let mut until = asked + ANSWER_WAIT;
+        let mut until = asked + MASTER_ANSWER_WAIT;
         let (mut answers, mut refused) = (Answers::default(), None);
         while let Ok(Some(answer)) = timeout_at(until, answering.next()).await {
             match answer {
@@ -205,13 +198,16 @@ impl Nodes {
                 Err(_) => {}
             }
             if answers.majority() {
-                until = until.min(Instant::now() + GRACE);
+                until = until.min(Instant::now() + LATE_SENTINEL_WAIT);
             }
         }
         if answers.majority() && !answering.is_empty() {
             // A node that is too late for this question keeps its connection for the next one. Without it, a node a few
             // round trips away would never be heard.
-            let rest = timeout_at(asked + ANSWER_WAIT, answering.for_each(|_| ready(())));
+            let rest = timeout_at(
+                asked + MASTER_ANSWER_WAIT,
+                answering.for_each(|_| ready(())),
+            );
             let closed = self.closed.clone();
             tokio::spawn(async move { closed.run_until_cancelled(rest).await });
         }
@@ -308,11 +304,15 @@ impl Locator {
     pub(super) async fn watch(self, closed: CancellationToken) {
         let Locator::Lookup(nodes) = self else { return };
         let watching = async {
-            let mut pause = LOOK_EVERY;
+            let mut pause = MASTER_ASKED_EVERY;
             loop {
                 tokio::time::sleep(pause).await;
                 let (_, unsettled) = nodes.locate().await;
-                pause = if unsettled { LOOK_OFTEN } else { LOOK_EVERY };
+                pause = if unsettled {
+                    MASTER_ASKED_OFTEN
+                } else {
+                    MASTER_ASKED_EVERY
+                };
             }
         };
         let _: Option<()> = closed.run_until_cancelled(watching).await;

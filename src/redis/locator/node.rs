@@ -1,9 +1,6 @@
 //! A node that knows the master: a sentinel, or a server of a replicated set-up.
 
-use std::{
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::time::Instant;
 
@@ -18,20 +15,13 @@ use crate::{
         frame,
         open_connection::{self, OpenConnection},
         opener::ServerConfig,
+        time_limits::{
+            MASTER_ANSWER_WAIT, NODE_CONNECTION_KEPT_FOR, NODE_SILENT_AFTER, SENTINEL_KEPT_FOR,
+            SILENT_NODE_REST,
+        },
     },
     transport::{Connection, Frame},
 };
-
-/// How long a node may take to answer.
-pub(super) const ANSWER_WAIT: Duration = Duration::from_secs(1);
-/// How long a silent node is not asked again: each request would open another connection that it must read.
-const REST: Duration = Duration::from_secs(2);
-/// How long a connection stays while its server may be the wrong one.
-const LOOK_UP_EVERY: Duration = Duration::from_secs(1);
-/// How long a discovered sentinel is kept after its last mention.
-const KEPT: Duration = Duration::from_secs(60);
-/// A node without an answer for this long may have moved to another address. One timeout is shorter, with its [`REST`].
-const SILENT_AFTER: Duration = Duration::from_secs(5);
 
 /// The request to the nodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -75,7 +65,7 @@ struct Record {
 
 impl Record {
     fn is_silent(&self) -> bool {
-        self.answered.elapsed() >= SILENT_AFTER
+        self.answered.elapsed() >= NODE_SILENT_AFTER
     }
 }
 
@@ -136,7 +126,7 @@ impl LookupNode {
     }
 
     pub(super) fn is_kept(&self) -> bool {
-        self.given || self.record().seen.elapsed() < KEPT
+        self.given || self.record().seen.elapsed() < SENTINEL_KEPT_FOR
     }
 
     /// Whether it left a recent request unanswered.
@@ -178,7 +168,7 @@ impl LookupNode {
     pub(super) fn look_up_again(&self) {
         // A question that is under way reports soon.
         if let Ok(mut conn) = self.conn.try_lock() {
-            conn.take_if(|conn| conn.opened.elapsed() >= LOOK_UP_EVERY);
+            conn.take_if(|conn| conn.opened.elapsed() >= NODE_CONNECTION_KEPT_FOR);
         }
     }
 
@@ -224,7 +214,7 @@ impl LookupNode {
     ) -> Result<OpenConnection, Error> {
         let (host, port) = &self.address;
         let server = server.at(self.address.clone());
-        let connector = Connector::new(server, 1).within(ANSWER_WAIT);
+        let connector = Connector::new(server, 1).within(MASTER_ANSWER_WAIT);
         let connector = match question {
             Question::MasterOf(_) => connector.of_sentinel(),
             Question::AreYou => connector,
@@ -333,7 +323,7 @@ struct Silence<'a> {
 
 impl Drop for Silence<'_> {
     fn drop(&mut self) {
-        self.node.record().rests_until = self.is.then(|| Instant::now() + REST);
+        self.node.record().rests_until = self.is.then(|| Instant::now() + SILENT_NODE_REST);
     }
 }
 

@@ -1,4 +1,7 @@
-use std::future::{pending, ready};
+use std::{
+    future::{pending, ready},
+    time::Duration,
+};
 
 use bytes::Bytes;
 use futures_util::stream::{self, Stream};
@@ -57,7 +60,7 @@ impl Opener for Arc<Sentinels> {
         }
         let sentinels = self.clone();
         let delay = match port {
-            FAR => 2 * GRACE,
+            FAR => 2 * LATE_SENTINEL_WAIT,
             _ => Duration::ZERO,
         };
         if port == FAR {
@@ -147,7 +150,7 @@ async fn a_sentinel_that_connects_after_the_majority_is_heard_at_the_next_questi
     for master in ["old", "new", "new"] {
         let (located, _) = nodes.locate().await;
         assert_eq!(located.unwrap().0, master);
-        tokio::time::sleep(LOOK_EVERY).await;
+        tokio::time::sleep(MASTER_ASKED_EVERY).await;
     }
     assert_eq!(sentinels.to_the_far.load(Ordering::Relaxed), 1);
 }
@@ -174,7 +177,7 @@ async fn sentinels_that_have_all_moved_are_found_at_their_new_addresses() {
     for moved in 1..=usize::from(FAR) {
         sentinels.moved.store(moved, Ordering::Relaxed);
         for _ in 0..40 {
-            tokio::time::sleep(LOOK_EVERY).await;
+            tokio::time::sleep(MASTER_ASKED_EVERY).await;
             master = nodes.locate().await.0.unwrap().0;
         }
     }

@@ -1,11 +1,8 @@
 //! The turns to connect to one server: its pauses grow while it is down, and all purposes share them.
 
-use std::{
-    sync::{
-        Mutex,
-        atomic::{AtomicUsize, Ordering},
-    },
-    time::Duration,
+use std::sync::{
+    Mutex,
+    atomic::{AtomicUsize, Ordering},
 };
 
 use tokio::{
@@ -13,11 +10,14 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-use super::{LONGEST_PAUSE, pause};
-use crate::{redis::connect_error::ConnectErrorKind, sync::lock};
-
-/// The longest pause while a caller waits for the connection, after attempts that did not reach the server, and so cost it nothing.
-const LONGEST_AWAITED_PAUSE: Duration = Duration::from_millis(200);
+use super::pause;
+use crate::{
+    redis::{
+        connect_error::ConnectErrorKind,
+        time_limits::{LONGEST_AWAITED_PAUSE, LONGEST_CONNECT_PAUSE},
+    },
+    sync::lock,
+};
 
 /// The pauses between attempts to connect to one server.
 #[derive(Default)]
@@ -59,7 +59,7 @@ impl BackOff {
     fn not_made(&self) {
         let mut state = lock(&self.state);
         state.number = state.number.saturating_sub(1);
-        let again = Instant::now() + pause(state.number, LONGEST_PAUSE);
+        let again = Instant::now() + pause(state.number, LONGEST_CONNECT_PAUSE);
         state.next = state.next.map(|next| next.min(again));
     }
 
@@ -75,7 +75,7 @@ impl BackOff {
         match sooner.or(state.next) {
             Some(next) if now < next => Err(next),
             _ => {
-                state.next = Some(now + pause(state.number, LONGEST_PAUSE));
+                state.next = Some(now + pause(state.number, LONGEST_CONNECT_PAUSE));
                 state.next_if_awaited = None;
                 state.number += 1;
                 Ok(())
@@ -149,10 +149,10 @@ impl Drop for WaitingCaller<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
+    use std::{sync::Arc, time::Duration};
 
     use super::*;
-    use crate::redis::reconnect::{FIRST_PAUSE, pause_after};
+    use crate::redis::{reconnect::pause_after, time_limits::FIRST_CONNECT_PAUSE};
 
     #[tokio::test(start_paused = true)]
     async fn attempts_become_rare_and_all_purposes_share_them() {
@@ -178,7 +178,7 @@ mod tests {
         assert!(all.len() > 40, "{all:?}");
         let mut later = all[10..].windows(2);
         assert!(
-            later.all(|pair| pair[1] - pair[0] >= LONGEST_PAUSE),
+            later.all(|pair| pair[1] - pair[0] >= LONGEST_CONNECT_PAUSE),
             "{all:?}"
         );
         assert!(all[9] < Duration::from_secs(5), "{all:?}");
@@ -243,7 +243,10 @@ mod tests {
             let began = Instant::now();
             server.turn(&callers).await.end(failed);
             server.turn(&callers).await.end(failed);
-            assert!(began.elapsed() >= LONGEST_PAUSE, "no caller waits any more");
+            assert!(
+                began.elapsed() >= LONGEST_CONNECT_PAUSE,
+                "no caller waits any more"
+            );
         }
     }
 
@@ -256,8 +259,8 @@ mod tests {
         }
         let began = Instant::now();
         server.turn(&Callers::default()).await.end(None);
-        assert!(began.elapsed() <= FIRST_PAUSE * 2);
+        assert!(began.elapsed() <= FIRST_CONNECT_PAUSE * 2);
         assert_eq!(pause_after(0), Duration::ZERO);
-        assert!(pause_after(20) >= LONGEST_PAUSE);
+        assert!(pause_after(20) >= LONGEST_CONNECT_PAUSE);
     }
 }

@@ -12,24 +12,17 @@ use super::{KnownServers, pause};
 use crate::{
     error::{Cause, Error},
     gauges::Connections,
+    redis::time_limits::{
+        LONGEST_BRIEF_PAUSE, LONGEST_UNPROVEN_PAUSE, OUTAGE_LOGGED_EVERY, PROVEN_AFTER,
+        STEADY_AFTER,
+    },
     sync::lock,
 };
 
-/// The longest pause after short-lived connections of one purpose. There are two purposes, which together make at most one
-/// attempt a second.
-const LONGEST_REST: Duration = Duration::from_secs(2);
-/// A connection that lasts this long counts as proved, used or not.
-const PROVEN_AFTER: Duration = Duration::from_secs(10);
-/// A proved connection that lasts this long is replaced at once. A server may close each connection after its first answer.
-const STEADY_AFTER: Duration = Duration::from_secs(1);
 /// A connection that answers this often is replaced at once, too. A lossy network breaks busy connections within a second.
 const STEADY_ANSWERS: u32 = 4;
 /// The most consecutive connections that are replaced at once although they were proved and not steady.
 const MOST_BRIEF: u32 = 3;
-/// The longest pause after later ones. They did work, and a caller may wait for the next.
-const LONGEST_BRIEF_REST: Duration = Duration::from_millis(100);
-/// How often a continuing outage is logged again.
-const TELL_EVERY: Duration = Duration::from_secs(60);
 
 /// Why the server does not answer; empty while it does.
 #[derive(Clone, Default)]
@@ -109,14 +102,14 @@ impl ConnectLog {
         tracing::debug!(%server, purpose = self.purpose, reason, "the connection to Redis broke; connecting again");
         if answers == 0 && lasted < PROVEN_AFTER {
             self.short_lived += 1;
-            return pause(self.short_lived, LONGEST_REST);
+            return pause(self.short_lived, LONGEST_UNPROVEN_PAUSE);
         }
         self.short_lived = 0;
         let is_steady = lasted >= STEADY_AFTER || answers >= STEADY_ANSWERS;
         self.brief = if is_steady { 0 } else { self.brief + 1 };
         match self.brief.checked_sub(MOST_BRIEF) {
             None | Some(0) => Duration::ZERO,
-            Some(number) => pause(number, LONGEST_BRIEF_REST),
+            Some(number) => pause(number, LONGEST_BRIEF_PAUSE),
         }
     }
 
@@ -151,7 +144,8 @@ impl ConnectLog {
         let now = Instant::now();
         self.since.get_or_insert(now);
         let reason = reason.to_string();
-        self.logged.retain(|(_, at)| now < *at + TELL_EVERY);
+        self.logged
+            .retain(|(_, at)| now < *at + OUTAGE_LOGGED_EVERY);
         let is_due = self.logged.iter().all(|(logged, _)| *logged != reason);
         let Self {
             purpose,
@@ -197,7 +191,9 @@ mod tests {
             .collect();
         assert!(pauses[0] < Duration::from_millis(20));
         assert!(
-            pauses[10..].iter().all(|pause| *pause >= LONGEST_REST),
+            pauses[10..]
+                .iter()
+                .all(|pause| *pause >= LONGEST_UNPROVEN_PAUSE),
             "{pauses:?}"
         );
         assert!(connect_log.trouble.cause().is_some());
@@ -221,7 +217,7 @@ mod tests {
             assert!(at_once.iter().all(Duration::is_zero), "{pauses:?}");
             assert!(!later[0].is_zero(), "{pauses:?}");
             let longest = later.iter().max().unwrap();
-            assert!((LONGEST_BRIEF_REST..=LONGEST_BRIEF_REST.mul_f64(1.5)).contains(longest));
+            assert!((LONGEST_BRIEF_PAUSE..=LONGEST_BRIEF_PAUSE.mul_f64(1.5)).contains(longest));
             assert_eq!(lost(steady.0, steady.1), Duration::ZERO);
         }
     }

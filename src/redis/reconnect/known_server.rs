@@ -1,9 +1,6 @@
 //! What one client has learned of each server by attempts to connect.
 
-use std::{
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::sync::{Arc, Mutex};
 
 use tokio::time::Instant;
 
@@ -13,16 +10,15 @@ use crate::{
     protocol::Protocol,
     rate_limit::RateLimit,
     redis::{
-        address_order::AddressOrder, connect_error::ConnectErrorKind, endpoint::Endpoint,
+        address_order::AddressOrder,
+        connect_error::ConnectErrorKind,
+        endpoint::Endpoint,
         handshake::Handshake,
+        time_limits::{HANDSHAKES_AGAIN_AFTER, HELLO_AGAIN_AFTER},
     },
     sync::lock,
 };
 
-/// How long a client does not repeat a `HELLO` that the server has refused.
-const HELLO_AGAIN_AFTER: Duration = Duration::from_secs(60);
-/// How long a client tries a single handshake with a server that has closed the connections of all.
-const CLOSE_AGAIN_AFTER: Duration = Duration::from_secs(15);
 /// The most lines about connections that one client logs in a minute.
 const MOST_LINES: u32 = 5;
 /// The most unused servers that are remembered.
@@ -88,7 +84,7 @@ impl KnownServer {
     /// closes every connection: each attempt would open three.
     pub(in crate::redis) fn follows_a_close(&self) -> bool {
         let closed = lock(&self.handshakes).closed;
-        closed.is_none_or(|at| at.elapsed() >= CLOSE_AGAIN_AFTER)
+        closed.is_none_or(|at| at.elapsed() >= HANDSHAKES_AGAIN_AFTER)
     }
 
     /// A connection was opened by this handshake, or failed.
@@ -147,9 +143,9 @@ mod tests {
         assert!(server.follows_a_close());
         server.shook_hands(Err(ConnectErrorKind::Closed));
         assert!(!server.follows_a_close());
-        tokio::time::advance(CLOSE_AGAIN_AFTER / 2).await;
+        tokio::time::advance(HANDSHAKES_AGAIN_AFTER / 2).await;
         server.shook_hands(Err(ConnectErrorKind::Closed));
-        tokio::time::advance(CLOSE_AGAIN_AFTER / 2).await;
+        tokio::time::advance(HANDSHAKES_AGAIN_AFTER / 2).await;
         assert!(server.follows_a_close(), "later closes do not put it off");
         server.shook_hands(Err(ConnectErrorKind::Closed));
         server.shook_hands(Ok(Handshake::Hello));

@@ -10,19 +10,16 @@ mod known_server;
 
 use std::time::Duration;
 
+use super::time_limits::{FIRST_CONNECT_PAUSE, LONGEST_CONNECT_PAUSE};
+
 pub(super) use back_off::{Callers, Turn};
 pub(super) use connect_log::{ConnectLog, Trouble};
 pub(super) use known_server::{KnownServer, KnownServers};
 
-/// The pause after the first failed attempt. Each further pause is twice as long.
-const FIRST_PAUSE: Duration = Duration::from_millis(5);
-/// The longest pause between two attempts to connect to one server, before the random part is added.
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-
 /// A pause that grows with the `number` of earlier ones. A random part of up to half of it keeps clients that lost their
 /// server together from reconnecting together.
 fn pause(number: u32, longest: Duration) -> Duration {
-    let doubled = FIRST_PAUSE * 2_u32.pow(number.min(16));
+    let doubled = FIRST_CONNECT_PAUSE * 2_u32.pow(number.min(16));
     doubled.min(longest).mul_f64(1.0 + fastrand::f64() / 2.0)
 }
 
@@ -30,6 +27,6 @@ fn pause(number: u32, longest: Duration) -> Duration {
 pub(super) fn pause_after(number: u32) -> Duration {
     match number.checked_sub(1) {
         None => Duration::ZERO,
-        Some(earlier) => pause(earlier, LONGEST_PAUSE),
+        Some(earlier) => pause(earlier, LONGEST_CONNECT_PAUSE),
     }
 }

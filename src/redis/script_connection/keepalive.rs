@@ -7,10 +7,7 @@ use std::{
 
 use tokio::time::{Instant, sleep};
 
-/// How often a connection is checked.
-pub(super) const CHECK_EVERY: Duration = Duration::from_millis(500);
-/// How long a quiet connection gets no `PING`.
-pub(in crate::redis) const PING_EVERY: Duration = Duration::from_secs(5);
+use crate::redis::time_limits::{CHECK_EVERY, PING_EVERY};
 
 /// The calls and replies of one connection.
 pub(super) struct Keepalive {

@@ -22,7 +22,6 @@ use crate::{
     transport::Frame,
     wire::Refusal,
 };
-pub(super) use keepalive::PING_EVERY;
 use reconnector::{Reconnector, State};
 pub(super) use session::ScriptSession;
 

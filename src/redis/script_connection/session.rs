@@ -16,7 +16,7 @@ use futures_util::future::Either;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use super::keepalive::{CHECK_EVERY, InFlight, Keepalive};
+use super::keepalive::{InFlight, Keepalive};
 use crate::{
     redis::{
         batch_scope::{ConnScope, NOT_SENT},
@@ -25,6 +25,7 @@ use crate::{
         frame,
         liveness::{End, LivenessCheck, provable},
         open_connection::{self, Lifetime, OpenConnection, Pong},
+        time_limits::CHECK_EVERY,
     },
     sync::lock,
     transport::{Connection, Frame},

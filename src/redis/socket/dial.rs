@@ -23,13 +23,11 @@ use crate::{
         connect_error::{ConnectError, ConnectErrorKind},
         endpoint::{Address, OwnEnd, Socket},
         resolver::Resolver,
+        time_limits::NEXT_ADDRESS_AFTER,
         tls::Tls,
     },
     server_text,
 };
-
-/// The time between the starts of two attempts, as RFC 8305 recommends.
-const PACE: Duration = Duration::from_millis(250);
 
 /// Opens sockets, with TLS if it is set.
 #[derive(Clone, Default)]
@@ -156,7 +154,7 @@ async fn open_unix(_: &Path) -> io::Result<Box<dyn Socket>> {
 /// The time between two of so many starts: each has begun by the middle of the time for all.
 fn pace(wait: Duration, number: usize) -> Duration {
     let number = u32::try_from(number).unwrap_or(u32::MAX);
-    PACE.min(wait / 2 / number.max(1))
+    NEXT_ADDRESS_AFTER.min(wait / 2 / number.max(1))
 }
 
 /// The first attempt that succeeds, if one does, and those that failed before. The next attempt starts when one fails, or `pace`

@@ -33,6 +33,7 @@ use super::{
     opener::{Answer, ConnectOptions, Opened, Opener, ServerConfig, SocketOptions},
     reauthentication::Reauthentication,
     reconnect::KnownServer,
+    time_limits::PAUSED_CLOCK_LEAD,
     tls::Tls,
 };
 use crate::{
@@ -45,9 +46,6 @@ use driver::{Driver, Received, Request};
 pub(super) use dial::Dialer;
 #[cfg(test)]
 pub(super) use resp::{Decoded, Decoder};
-
-/// A lead of tokio's clock over the machine's from which the clock counts as paused.
-const PAUSED_AHEAD: Duration = Duration::from_millis(500);
 
 /// Opens sockets.
 #[derive(Clone)]
@@ -298,7 +296,7 @@ impl Clocks {
     }
 
     fn differ(&self) -> bool {
-        self.0.elapsed() > self.1.elapsed() + PAUSED_AHEAD
+        self.0.elapsed() > self.1.elapsed() + PAUSED_CLOCK_LEAD
     }
 }
 

@@ -16,6 +16,7 @@ use super::{
     liveness::{End, LivenessCheck, provable},
     open_connection::{self, OpenConnection},
     reauthentication::ENDS_TO_LOG_IN,
+    time_limits::{FIRST_UNSUBSCRIBED_PAUSE, LONGEST_UNSUBSCRIBED_PAUSE},
 };
 use crate::transport::{Connection, Pushed};
 use session::{AT_ONCE, Session};
@@ -27,16 +28,14 @@ const MOST_ALIVE: usize = 8;
 
 /// How many connections in a row may end with a subscription before their pauses grow.
 const MOST_UNSUBSCRIBED: u32 = 5;
-/// The pause after the next such connection. Each further pause is twice as long.
-const FIRST_SILENCE: Duration = Duration::from_secs(4);
-/// The longest of these pauses.
-const LONGEST_SILENCE: Duration = Duration::from_secs(5 * 60);
 
 /// The pause after so many connections in a row that ended with a subscription: a peer without subscriptions may close each.
 fn silence(unsubscribed: u32) -> Duration {
     match unsubscribed.checked_sub(MOST_UNSUBSCRIBED + 1) {
         None => Duration::ZERO,
-        Some(longer) => (FIRST_SILENCE * 2_u32.pow(longer.min(16))).min(LONGEST_SILENCE),
+        Some(longer) => {
+            (FIRST_UNSUBSCRIBED_PAUSE * 2_u32.pow(longer.min(16))).min(LONGEST_UNSUBSCRIBED_PAUSE)
+        }
     }
 }
 

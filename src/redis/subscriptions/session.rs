@@ -14,8 +14,8 @@ use crate::{
     hash::HashSet,
     redis::{
         frame,
-        open_connection::{self, OpenConnection, Pong},
-        script_connection::PING_EVERY,
+        open_connection::{OpenConnection, Pong},
+        time_limits::{PING_EVERY, PING_WAIT, SUBSCRIPTIONS_CHECKED_EVERY},
     },
     transport::{Connection, Frame},
     wire::Refusal,
@@ -23,8 +23,6 @@ use crate::{
 
 /// The most channels in one `SUBSCRIBE`, or of `SSUBSCRIBE`s under way at a time.
 pub(super) const AT_ONCE: usize = 256;
-/// How often a shard's subscriptions are verified: the server ends a subscription whose slot has moved (P-W7).
-const COUNT_EVERY: Duration = Duration::from_millis(500);
 
 const NO_ANSWER: &str = "the server did not confirm a change of subscriptions";
 
@@ -141,7 +139,7 @@ impl<'a> Session<'a> {
                 }
             }
         };
-        let unsubscribed = timeout(open_connection::PING_WAIT, unsubscribing).await;
+        let unsubscribed = timeout(PING_WAIT, unsubscribing).await;
         let unsubscribed = unsubscribed.map_err(|_| NO_ANSWER)?;
         unsubscribed.map_err(|reason| reason.as_ref().to_owned())
     }
@@ -154,7 +152,7 @@ impl<'a> Session<'a> {
     ) -> Result<(), String> {
         for channels in channels.chunks(AT_ONCE) {
             let together = self.connection.send("SUBSCRIBE", channels.to_vec());
-            match answered(timeout(open_connection::PING_WAIT, together).await)? {
+            match answered(timeout(PING_WAIT, together).await)? {
                 None => self.subscribed.extend(channels.iter().cloned()),
                 Some(message) if may_pass(&message) => return Err(message),
                 // One refused channel makes the server refuse all.
@@ -175,10 +173,7 @@ impl<'a> Session<'a> {
         wanted: &mut Wanted,
     ) -> Result<(), String> {
         let ask = |channel: &Bytes| self.connection.send(command, vec![channel.clone()]);
-        let answers = timeout(
-            open_connection::PING_WAIT,
-            join_all(channels.iter().map(ask)),
-        );
+        let answers = timeout(PING_WAIT, join_all(channels.iter().map(ask)));
         let answers = answers.await.map_err(|_| NO_ANSWER)?;
         for (channel, answer) in channels.iter().zip(answers) {
             match answered(Ok(answer))? {
@@ -232,7 +227,7 @@ impl<'a> Session<'a> {
     pub(super) fn next_look(&self) -> Instant {
         let idle = self.subscribed.is_empty() && self.missing.is_empty();
         let rest = match self.channels {
-            Channels::OfShard(_) | Channels::OfCluster if !idle => COUNT_EVERY,
+            Channels::OfShard(_) | Channels::OfCluster if !idle => SUBSCRIPTIONS_CHECKED_EVERY,
             _ => PING_EVERY,
         };
         self.looked + rest
@@ -248,9 +243,9 @@ impl<'a> Session<'a> {
 
     async fn verify(&mut self, wanted: &mut Wanted) -> Result<(), String> {
         match self.channels {
-            Channels::Everywhere => return self.ping(open_connection::PING_WAIT).await,
+            Channels::Everywhere => return self.ping(PING_WAIT).await,
             // The node must relay messages from healthy nodes; any other node can replace it.
-            Channels::OfCluster => return self.ping(COUNT_EVERY).await,
+            Channels::OfCluster => return self.ping(SUBSCRIPTIONS_CHECKED_EVERY).await,
             Channels::OfShard(_) => {}
         }
         self.look_for_all().await?;
@@ -264,7 +259,7 @@ impl<'a> Session<'a> {
     /// slots shows a move.
     async fn look_for_all(&mut self) -> Result<(), String> {
         if !self.counts {
-            return self.ping(open_connection::PING_WAIT).await;
+            return self.ping(PING_WAIT).await;
         }
         let count = OpenConnection::subscriptions(&*self.connection).await?;
         if count
