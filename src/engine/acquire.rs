@@ -22,14 +22,12 @@ use super::{
     pause::Pause,
     request::{AcquireRequest, Deadline},
     runtime,
+    time_limits::LATE_GRANT_WAIT,
 };
 use crate::{
     durability::Durability,
     error::{Error, NO_ANSWER, NO_CONNECTION},
 };
-
-/// Time after the deadline in which an answer still counts: the server may have granted the lock at the last moment.
-pub(super) const GRACE: Duration = Duration::from_millis(100);
 
 /// The attempts of one wait. An attempt at a fair lock sends the time since the previous one.
 struct AttemptHistory {
@@ -357,14 +355,14 @@ impl Engine {
         }
     }
 
-    /// The time until which an attempt waits for its answer: the caller's deadline and [`GRACE`],
+    /// The time until which an attempt waits for its answer: the caller's deadline and [`LATE_GRANT_WAIT`],
     /// bounded by `outage_wait`. A call that does not wait for the lock has `command_wait`.
     pub(super) fn answer_deadline(&self, deadline: Deadline) -> Instant {
         let now = Instant::now();
         match deadline {
             Deadline::Once => now + self.config.command_wait,
             Deadline::Until(deadline) => {
-                (deadline.max(now) + GRACE).min(now + self.config.outage_wait)
+                (deadline.max(now) + LATE_GRANT_WAIT).min(now + self.config.outage_wait)
             }
             Deadline::Never => now + self.config.outage_wait,
         }

@@ -7,12 +7,11 @@
 //! messages may have been missed. An echo that is lost unnoticed, between nodes of a cluster, is
 //! expected until [`ECHO_WAIT`] after the answer.
 
-use std::{collections::VecDeque, time::Duration};
+use std::collections::VecDeque;
 
 use tokio::time::Instant;
 
-/// How long after the answer to its release an echo is expected.
-const ECHO_WAIT: Duration = Duration::from_millis(100);
+use super::time_limits::ECHO_WAIT;
 
 /// A release whose echo is expected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,6 +68,8 @@ impl Echoes {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]

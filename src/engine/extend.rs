@@ -5,14 +5,8 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 use super::{
-    Engine,
-    attempt::replication_error,
-    hold_guard::HoldGuard,
-    hold_set::HoldId,
-    refusal_error,
-    retry::{Retry, TRANSIENT_PAUSE},
-    runtime,
-    tenure::Tenure,
+    Engine, attempt::replication_error, hold_guard::HoldGuard, hold_set::HoldId, refusal_error,
+    retry::Retry, runtime, tenure::Tenure, time_limits::TRANSIENT_PAUSE,
 };
 use crate::{
     error::Error,

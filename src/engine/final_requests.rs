@@ -3,7 +3,7 @@
 //! A runtime may end before its client does. The client's tasks and connections end with it, and a
 //! guard that `main` drops last would keep its lock for a whole lease. The requests therefore
 //! travel on a connection of their own, by a thread with a runtime of its own. The thread that
-//! drops the runtime or the guard waits for them, for [`LONGEST_SEND`] at most.
+//! drops the runtime or the guard waits for them, for [`FINAL_REQUESTS_WAIT`] at most.
 
 use std::{
     sync::{
@@ -12,13 +12,12 @@ use std::{
         mpsc,
     },
     thread,
-    time::Duration,
 };
 
 use futures_util::future::join_all;
 use tokio::runtime::{Builder, Handle};
 
-use super::{Engine, tenure::Tenure};
+use super::{Engine, tenure::Tenure, time_limits::FINAL_REQUESTS_WAIT};
 use crate::{
     config::Config,
     durability::Durability,
@@ -27,11 +26,6 @@ use crate::{
     sync::lock,
     wire::Request,
 };
-
-/// Longest time for which the end of a runtime, or the drop of a guard after it, is held up. A
-/// reachable server takes milliseconds, and an unreachable one is tried once, so there is time for
-/// a busy machine.
-const LONGEST_SEND: Duration = Duration::from_secs(5);
 
 /// The final requests of a client, and how to reach its server.
 pub(super) struct FinalRequests {
@@ -113,12 +107,12 @@ impl FinalRequests {
             let runtime = Builder::new_current_thread().enable_all().build();
             if let Ok(runtime) = runtime {
                 let sending = async {
-                    tokio::time::timeout(LONGEST_SEND, run(target, &config, requests)).await
+                    tokio::time::timeout(FINAL_REQUESTS_WAIT, run(target, &config, requests)).await
                 };
                 let _ = done.send(runtime.block_on(sending).is_ok_and(|connected| connected));
             }
         });
-        let is_sent = thread.is_ok() && sent.recv_timeout(LONGEST_SEND) == Ok(true);
+        let is_sent = thread.is_ok() && sent.recv_timeout(FINAL_REQUESTS_WAIT) == Ok(true);
         if !is_sent {
             self.is_unreachable.store(true, Ordering::Relaxed);
             tracing::warn!(

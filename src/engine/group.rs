@@ -3,7 +3,7 @@
 //! A round tries all locks at once. If it gets too few, the group releases them, waits for the lock
 //! that refused, and begins the next round with that one. Locks that are wanted all the time are
 //! seldom free together. From the second round on, a group that needs all its locks therefore keeps
-//! some of those that it has for a moment ([`KEPT_FOR`]), and waits for the rest meanwhile.
+//! some of those that it has for a moment ([`MEMBERS_KEPT_FOR`]), and waits for the rest meanwhile.
 //!
 //! All groups have their members in one order: by name, and by the caller's order for one name on
 //! several servers. A group keeps the members that precede the first missing one, and waits for
@@ -19,7 +19,6 @@ use futures_util::{future::join_all, stream::FuturesUnordered};
 use tokio::time::{Instant, timeout_at};
 
 use super::{
-    acquire::GRACE,
     attempt::AttemptOutcome,
     hold_guard::{HoldGuard, OnFailure},
     members::{
@@ -27,19 +26,12 @@ use super::{
     },
     request::Deadline,
     runtime,
+    time_limits::{LATE_GRANT_WAIT, MEMBERS_KEPT_FOR, REFUSED_MEMBER_WAIT, TOO_FEW_ANSWERS_PAUSE},
 };
 use crate::error::Error;
 
-/// How long a group keeps its acquired members while it waits for the rest, at most. Bounded as
-/// well by a twentieth of the shortest lease for each round so far, and by a quarter of that lease.
-const KEPT_FOR: Duration = Duration::from_millis(250);
 const KEPT_PART: u32 = 20;
 const MOST_KEPT_PARTS: u32 = 5;
-/// How long a majority waits for one lock that refused, before it tries all locks again: it may do
-/// without that one.
-const MAJORITY_WAIT: Duration = Duration::from_secs(1);
-/// Pause before a majority asks again after a round with too few answers.
-const UNREACHED_PAUSE: Duration = Duration::from_millis(200);
 
 /// The smaller index: the order is that of the group, not of the answers.
 fn first_of(known: Option<usize>, index: usize) -> Option<usize> {
@@ -152,7 +144,7 @@ impl Group<'_> {
             was_busy |= missed.is_busy(self);
             match awaited {
                 Some(_) => rounds += 1,
-                None => pause(deadline, UNREACHED_PAUSE).await,
+                None => pause(deadline, TOO_FEW_ANSWERS_PAUSE).await,
             }
         }
     }
@@ -173,7 +165,7 @@ impl Group<'_> {
         let index = self.first_side(index);
         let Member { engine, request } = &self.members[index];
         let deadline = match self.quota.is_majority() {
-            true => Deadline::Until(deadline.earlier(Instant::now() + MAJORITY_WAIT)),
+            true => Deadline::Until(deadline.earlier(Instant::now() + REFUSED_MEMBER_WAIT)),
             false => deadline,
         };
         match engine.acquire(request, deadline).await {
@@ -331,7 +323,9 @@ impl Group<'_> {
     async fn give_back(&self, parts: Vec<HeldMember>, deadline: Deadline) {
         let released = release_all(parts, self.quota, OnFailure::Log);
         match deadline {
-            Deadline::Until(deadline) => drop(timeout_at(deadline + GRACE, released).await),
+            Deadline::Until(deadline) => {
+                drop(timeout_at(deadline + LATE_GRANT_WAIT, released).await)
+            }
             Deadline::Once | Deadline::Never => drop(released.await),
         }
     }
@@ -374,7 +368,7 @@ impl Group<'_> {
 /// How long a group keeps its acquired members, given its shortest lease and its rounds so far.
 fn longest_kept(lease: Duration, rounds: u32) -> Duration {
     let part = lease / KEPT_PART * rounds.min(MOST_KEPT_PARTS);
-    part.min(KEPT_FOR)
+    part.min(MEMBERS_KEPT_FOR)
 }
 
 /// Sleeps for `time`, but not beyond the deadline.
@@ -395,6 +389,6 @@ mod tests {
         assert_eq!(kept(100, 1), millis(5));
         assert_eq!(kept(100, 4), millis(20));
         assert_eq!(kept(100, 9), millis(25));
-        assert_eq!(kept(30_000, 1), KEPT_FOR);
+        assert_eq!(kept(30_000, 1), MEMBERS_KEPT_FOR);
     }
 }

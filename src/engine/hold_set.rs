@@ -13,12 +13,11 @@ use smallvec::SmallVec;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::loss::{GroupHold, HoldSignals};
+use super::{
+    loss::{GroupHold, HoldSignals},
+    time_limits::SHARED_HOLD_STALE_AFTER,
+};
 use crate::{error::LostReason, owner::Owner, wire::Lease};
-
-/// Age of the server's last answer from which on a reader that leaves has the client verify the
-/// hold that the remaining readers share.
-const STALE_AFTER: Duration = Duration::from_millis(50);
 
 /// The allowance for clock drift over a lease: the validity ends that much before the server's
 /// lease.
@@ -269,7 +268,7 @@ impl HoldSet {
     /// Returns whether the server was last asked about the holds long ago. The caller asks it then.
     pub(super) fn begin_check_if_stale(&mut self, now: Instant) -> bool {
         let asked = self.seen_at.max(self.looked_up);
-        let is_stale = now.saturating_duration_since(asked) >= STALE_AFTER;
+        let is_stale = now.saturating_duration_since(asked) >= SHARED_HOLD_STALE_AFTER;
         if is_stale {
             self.looked_up = now;
         }

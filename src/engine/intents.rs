@@ -5,32 +5,28 @@
 //! (`write_intend.lua`). For its length, clients of this crate are granted no new read holds. The
 //! present readers finish, and the lock is free for the writer.
 //!
-//! - The first intent at a lock lasts [`SHORTEST`]. An intent without a grant to a writer was
+//! - The first intent at a lock lasts [`SHORTEST_INTENT`]. An intent without a grant to a writer was
 //!   shorter than the readers' critical sections, so the next one is twice as long. An intent that
 //!   worked sets the length of the next one: twice the time that it took.
 //! - An intent comes after a wait of four times its length, so it keeps readers out for at most a
 //!   fifth of the time. Where not even the longest intent works, or the lock has no readers,
-//!   intents become rarer: down to one per [`LONGEST_PAUSE`].
+//!   intents become rarer: down to one per [`LONGEST_INTENT_PAUSE`].
 
 use std::{sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
-use super::deadline_queue::DeadlineQueue;
+use super::{
+    deadline_queue::DeadlineQueue,
+    time_limits::{
+        INTENT_REMEMBERED_FOR, INTENT_TRANSIT, LONGEST_INTENT, LONGEST_INTENT_PAUSE,
+        SHORTEST_INTENT,
+    },
+};
 use crate::{hash::HashMap, wire::LockSpec};
 
-/// The shortest intent: longer than most critical sections of readers that wait for nothing.
-const SHORTEST: Duration = Duration::from_millis(4);
-/// The longest intent: a writer waits for readers with longer critical sections as without intents.
-const LONGEST: Duration = Duration::from_millis(64);
 /// The wait before an intent, and after it, as a multiple of its length.
 const REST: u32 = 4;
-/// The longest wait between two intents.
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-/// The difference in transit times by which an intent may reach the server later than another one.
-const ON_THE_WAY: Duration = Duration::from_millis(5);
-/// Time without a waiting writer after which the length that worked is forgotten.
-const MEMORY: Duration = Duration::from_secs(10);
 /// The fewest locks that are searched for entries to forget.
 const FEW: usize = 64;
 
@@ -59,7 +55,7 @@ impl Intent {
 
     /// Makes intents rarer: they are of no use at present.
     fn make_rarer(&mut self, times: u32) {
-        self.pause = (times * self.pause.max(REST * self.length)).min(LONGEST_PAUSE);
+        self.pause = (times * self.pause.max(REST * self.length)).min(LONGEST_INTENT_PAUSE);
     }
 }
 
@@ -94,7 +90,7 @@ impl Intents {
         }
         let intent = self.locks.entry(name.clone()).or_insert_with(|| Intent {
             spec: spec.clone(),
-            length: SHORTEST,
+            length: SHORTEST_INTENT,
             pause: Duration::ZERO,
             due: None,
             left: None,
@@ -116,13 +112,13 @@ impl Intents {
         let (name, ()) = self.due.pop_due(now)?;
         let intent = self.locks.get_mut(&name)?;
         if intent.left.is_some() {
-            if intent.length == LONGEST {
+            if intent.length == LONGEST_INTENT {
                 intent.make_rarer(2);
             }
-            intent.length = (2 * intent.length).min(LONGEST);
+            intent.length = (2 * intent.length).min(LONGEST_INTENT);
         }
         (intent.left, intent.used) = (Some(now), now);
-        intent.rests_until = now + (1 + REST) * intent.length + ON_THE_WAY;
+        intent.rests_until = now + (1 + REST) * intent.length + INTENT_TRANSIT;
         intent.schedule(now, &mut self.due);
         Some((intent.spec.clone(), intent.length))
     }
@@ -151,7 +147,7 @@ impl Intents {
         intent.pause = Duration::ZERO;
         if let Some(left) = intent.left.take() {
             let took = now.saturating_duration_since(left);
-            intent.length = intent.length.min(2 * took).max(SHORTEST);
+            intent.length = intent.length.min(2 * took).max(SHORTEST_INTENT);
         }
     }
 
@@ -170,7 +166,7 @@ impl Intents {
             return;
         }
         self.locks
-            .retain(|_, intent| intent.due.is_some() || now < intent.used + MEMORY);
+            .retain(|_, intent| intent.due.is_some() || now < intent.used + INTENT_REMEMBERED_FOR);
         self.look_at = FEW.max(2 * self.locks.len());
     }
 }
@@ -211,7 +207,7 @@ mod tests {
         let (mut intents, name, now) = (Intents::new(true), spec("a"), Instant::now());
         intents.add_writer(&name, now);
         intents.add_writer(&name, now + millis(1));
-        assert_eq!(intents.next_due(), Some(now + 4 * SHORTEST));
+        assert_eq!(intents.next_due(), Some(now + 4 * SHORTEST_INTENT));
         assert_eq!(until_one_works(&mut intents, &name, millis(25)), millis(32));
         assert_eq!(intents.next_due(), None, "no writer waits");
         let later = now + Duration::from_secs(1);
@@ -234,8 +230,8 @@ mod tests {
         intents.add_writer(&name, now);
         let due = intents.next_due().unwrap();
         intents.take_due(due);
-        assert!(intents.remove_writers(&name.name, due + SHORTEST / 2));
-        assert!(!intents.remove_writers(&name.name, due + SHORTEST / 2));
+        assert!(intents.remove_writers(&name.name, due + SHORTEST_INTENT / 2));
+        assert!(!intents.remove_writers(&name.name, due + SHORTEST_INTENT / 2));
         let mut off = Intents::new(false);
         off.add_writer(&name, now);
         assert_eq!(off.next_due(), None);
@@ -254,7 +250,7 @@ mod tests {
         assert!((15..30).contains(&count), "{count} in a minute");
         let later = now + Duration::from_secs(60);
         intents.record_refusal(&name.name, true, later);
-        assert_eq!(intents.next_due(), Some(later + LONGEST_PAUSE));
+        assert_eq!(intents.next_due(), Some(later + LONGEST_INTENT_PAUSE));
         intents.record_grant(&name.name, later);
         intents.remove_writers(&name.name, later);
         intents.add_writer(&name, later);
@@ -287,7 +283,7 @@ mod tests {
                 for _ in 0..8 {
                     let due = intents.next_due().unwrap();
                     let (_, length) = intents.take_due(due).unwrap();
-                    prop_assert!((SHORTEST..=LONGEST).contains(&length));
+                    prop_assert!((SHORTEST_INTENT..=LONGEST_INTENT).contains(&length));
                     out += length.min(needed);
                     now = due + length.min(needed);
                     if length >= needed {
@@ -297,7 +293,7 @@ mod tests {
                 }
                 intents.remove_writers(&name.name, now);
             }
-            prop_assert!(5 * out <= now - begun + 5 * LONGEST, "{out:?} of {:?}", now - begun);
+            prop_assert!(5 * out <= now - begun + 5 * LONGEST_INTENT, "{out:?} of {:?}", now - begun);
         }
     }
 }

@@ -18,9 +18,10 @@ use super::{
     local_lock::{Entered, EntryId, Step},
     owners::LocalRef,
     request::{AcquireRequest, Deadline},
-    room::{self, PICK_UP},
+    room,
     telemetry::End,
     tenure::Tenure,
+    time_limits::PICK_UP,
     waiters::max_poll_interval,
 };
 use crate::{

@@ -7,15 +7,12 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
-use super::{Engine, tenure::Tenure};
+use super::{Engine, tenure::Tenure, time_limits::LOOK_INTERVAL};
 use crate::{
     config::Config,
     gauges::{self, Oldest},
     owner::OwnerId,
 };
-
-/// The time between two looks at holds or waits for the gauges.
-pub(super) const LOOK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// What the looks at the holds have found so far.
 pub(super) struct HoldLooks {

@@ -5,7 +5,7 @@ use std::{collections::HashMap, pin::Pin, sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
-use super::{Engine, local_wait::Signal, long_holds::LOOK_INTERVAL, synchronizers};
+use super::{Engine, local_wait::Signal, synchronizers, time_limits::LOOK_INTERVAL};
 use crate::{
     gauges::{self, Oldest},
     owner::Owner,

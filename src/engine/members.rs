@@ -22,6 +22,7 @@ use super::{
     hold_guard::{HoldGuard, OnFailure},
     loss::{GroupHold, MemberId},
     request::AcquireRequest,
+    time_limits::{SHORTEST_MEMBER_WAIT, STRAGGLERS_WAIT},
 };
 use crate::{
     durability::Durability,
@@ -30,11 +31,6 @@ use crate::{
     redis::SendPermit,
     wire::{Lease, LockSpec, Released},
 };
-
-/// How long a group waits for the rest once a majority has answered, besides the time that the majority took.
-const STRAGGLERS_WAIT: Duration = Duration::from_millis(10);
-/// Shortest time that a member of a majority has to answer.
-const MIN_TIMEOUT: Duration = Duration::from_millis(50);
 
 /// How many members a group has, and how many it needs.
 #[derive(Debug, Clone, Copy)]
@@ -176,7 +172,7 @@ pub(crate) async fn gather<T>(
 /// meanwhile.
 pub(super) fn majority_wait(engine: &Engine, lease: &Lease) -> Duration {
     (lease.duration / 50)
-        .max(MIN_TIMEOUT)
+        .max(SHORTEST_MEMBER_WAIT)
         .min(engine.config.command_wait)
 }
 

@@ -68,6 +68,7 @@ mod standing;
 mod synchronizers;
 mod telemetry;
 mod tenure;
+mod time_limits;
 mod unreleased;
 mod uses;
 mod waiters;
@@ -128,15 +129,10 @@ use owners::{OwnerEntryRef, OwnerTable};
 use release::JobQueue;
 use retry::{Retry, refusal_error};
 use synchronizers::Synchronizers;
+use time_limits::HOLDERS_LOOKED_FOR_EVERY;
 use unreleased::UnreleasedHolds;
 use wakeup::Wakeups;
 use watchdog::Watchdog;
-
-/// How long a shutdown waits for releases to be answered.
-const SHUTDOWN_WAIT: Duration = Duration::from_secs(5);
-
-/// How often a shutdown that waits for holders looks for them.
-const LOOK_FOR_HOLDERS: Duration = Duration::from_millis(10);
 
 /// The state and the background tasks of one client.
 pub(crate) struct Engine {
@@ -668,7 +664,7 @@ impl Engine {
     async fn without_holders(&self) {
         // A request that was sent before the shutdown may be granted meanwhile.
         while !self.permit_holders.is_empty() || !self.live_tenures(Instant::now()).is_empty() {
-            timers::sleep(LOOK_FOR_HOLDERS).await;
+            timers::sleep(HOLDERS_LOOKED_FOR_EVERY).await;
         }
     }
 

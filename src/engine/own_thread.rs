@@ -5,16 +5,12 @@ use std::{
     convert::Infallible,
     sync::{Mutex, mpsc},
     thread::{self, ThreadId},
-    time::Duration,
 };
 
 use tokio::{runtime::Builder, sync::oneshot};
 
-use super::EngineHandle;
+use super::{EngineHandle, time_limits::LAST_HANDLE_WAIT};
 use crate::{config::Config, error::Error, redis::Target};
-
-/// Longest time for which the drop of the last handle waits for the queued releases.
-const MOST: Duration = Duration::from_secs(1);
 
 /// The thread of a client's tasks, which ends after the client and its last handle.
 pub(super) struct OwnThread {
@@ -32,7 +28,7 @@ impl Drop for OwnThread {
         self.in_use.take();
         if thread::current().id() != self.id {
             let runs = self.runs.get_mut();
-            let _ = runs.map(|runs| runs.recv_timeout(MOST));
+            let _ = runs.map(|runs| runs.recv_timeout(LAST_HANDLE_WAIT));
         }
     }
 }

@@ -32,6 +32,7 @@ use super::{
     request::{AcquireRequest, Deadline},
     runtime,
     tenure::Tenure,
+    time_limits::{LONGEST_READER_WAIT, SHORTEST_READER_WAIT},
     uses::Use,
 };
 use crate::{
@@ -39,11 +40,6 @@ use crate::{
     owner::OwnerId,
     sync::{AtomicUsize, Mutex, Ordering, lock},
 };
-
-/// How long a reader waits for another reader's answer: twice as long as the last answer took,
-/// within these limits.
-const SHORTEST_WAIT: Duration = Duration::from_millis(50);
-const LONGEST_WAIT: Duration = Duration::from_secs(2);
 
 /// The state that the readers of one client share of a lock.
 #[derive(Default)]
@@ -115,7 +111,7 @@ impl Asking {
         if let Some(asker) = state.asker {
             return Err((
                 asker,
-                (2 * state.answer_takes).clamp(SHORTEST_WAIT, LONGEST_WAIT),
+                (2 * state.answer_takes).clamp(SHORTEST_READER_WAIT, LONGEST_READER_WAIT),
             ));
         }
         state.askers += 1;

@@ -15,7 +15,10 @@ use std::{
 use futures_util::future::join_all;
 use tokio::{sync::mpsc, time::Instant};
 
-use super::{BoxFuture, CallError, Engine, SHUTDOWN_WAIT, runtime};
+use super::{
+    BoxFuture, CallError, Engine, runtime,
+    time_limits::{MAJORITY_SHUTDOWN_WAIT, SHUTDOWN_WAIT},
+};
 use crate::{
     durability::Durability,
     engine::{
@@ -34,8 +37,6 @@ use crate::{
     wire::{Lease, LockSpec, Presence, Refusal, Released, Reply, presence},
 };
 
-/// The longest time in which a shutdown waits for the release of one member of a RedLock.
-const MAJORITY_SHUTDOWN_WAIT: Duration = Duration::from_millis(500);
 /// How often the last reader to leave yields to ready tasks.
 const MOST_YIELDS: u32 = 4;
 

@@ -19,7 +19,10 @@ use std::{sync::Arc, time::Duration};
 use bytes::Bytes;
 use tokio::time::Instant;
 
-use super::{CallError, Engine};
+use super::{
+    CallError, Engine,
+    time_limits::{LONGEST_RETRY_PAUSE, TRANSIENT_PAUSE},
+};
 use crate::{
     durability::Durability,
     error::{Cause, Error},
@@ -27,16 +30,9 @@ use crate::{
     wire::Refusal,
 };
 
-/// Pause before a request is sent again after a transient error, and the first pause that grows.
-pub(super) const TRANSIENT_PAUSE: Duration = Duration::from_millis(50);
-
-/// The longest pause. A script that the server refuses at its first write has
-/// published its message, which wakes waiters in vain.
-const LONGEST_PAUSE: Duration = Duration::from_secs(2);
-
 /// The pause that follows `pause`, where pauses grow.
 pub(super) fn longer_pause(pause: Duration) -> Duration {
-    (pause * 3 / 2).min(LONGEST_PAUSE)
+    (pause * 3 / 2).min(LONGEST_RETRY_PAUSE)
 }
 
 /// What to set where a provider refuses scripts by their text, such as Tair and ApsaraDB.
@@ -151,7 +147,7 @@ impl Again {
         match self {
             Again::Unanswered(_) => false,
             Again::Refused { refusal, pause } => {
-                !matches!(refusal, Refusal::Transient { .. }) || *pause >= LONGEST_PAUSE
+                !matches!(refusal, Refusal::Transient { .. }) || *pause >= LONGEST_RETRY_PAUSE
             }
         }
     }

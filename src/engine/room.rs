@@ -17,6 +17,7 @@ use tokio::time::Instant;
 
 use super::{
     room_queue::WaiterId,
+    time_limits::PICK_UP,
     waiters::{ParkDecision, Waiters},
 };
 use crate::{
@@ -24,9 +25,6 @@ use crate::{
     sync::{AtomicUsize, Mutex, MutexGuard, Notify, Ordering, lock, timeout_at},
     wire::LockSpec,
 };
-
-/// How long a notified task may take to be polled.
-pub(super) const PICK_UP: Duration = Duration::from_millis(2);
 
 /// The notification of a waiter, and the hold that is handed to it, if any.
 ///

@@ -18,20 +18,13 @@ use super::{
     echoes::Ticket,
     intents::Intents,
     room_queue::{KeepsSubscribed, Key, RoomQueue, RoomWaiter, WaiterId, WaiterState},
+    time_limits::{LONGEST_POLL_PAUSE, SHORTEST_POLL_PAUSE, UNANNOUNCED_POLL_INTERVAL},
     yielding::{Neighbours, Yields},
 };
 use crate::{
     hash::HashMap,
     wire::{LockSpec, message::Wake},
 };
-
-/// Pause before a second attempt without a message. It doubles while such attempts come to nothing.
-const SHORTEST_PAUSE: Duration = Duration::from_millis(2);
-/// End of the doubling: a lock with senseless answers costs ten attempts a second.
-const LONGEST_PAUSE: Duration = Duration::from_millis(100);
-
-/// Poll interval of kinds whose releases may come without a message.
-const UNANNOUNCED: Duration = Duration::from_millis(200);
 
 /// The waiters by channel and lock. `S` is the signal of a waiter.
 ///
@@ -567,17 +560,17 @@ impl<S: Clone> Waiters<S> {
 pub(super) fn max_poll_interval(spec: &LockSpec, configured: Duration) -> Duration {
     match spec.announced {
         true => configured,
-        false => configured.min(UNANNOUNCED),
+        false => configured.min(UNANNOUNCED_POLL_INTERVAL),
     }
 }
 
 /// The pause of a refused waiter until the next poll: until the holder's lease ends, for the
 /// doubling pause at least, and for the poll interval at most.
 fn pause(remaining: Option<Duration>, polls: u32, longest: Duration) -> Duration {
-    let doubled = SHORTEST_PAUSE.saturating_mul(1 << polls.min(16));
+    let doubled = SHORTEST_POLL_PAUSE.saturating_mul(1 << polls.min(16));
     // One more millisecond, because the server counts in whole ones.
     let lease_over = remaining.map_or(longest, |remaining| remaining + Duration::from_millis(1));
-    lease_over.max(doubled.min(LONGEST_PAUSE)).min(longest)
+    lease_over.max(doubled.min(LONGEST_POLL_PAUSE)).min(longest)
 }
 
 #[cfg(test)]

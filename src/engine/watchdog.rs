@@ -18,8 +18,9 @@ use super::{
     alarm::Alarm,
     hold_set::Duty,
     long_holds::HoldLooks,
-    retry::{TRANSIENT_PAUSE, longer_pause},
+    retry::longer_pause,
     tenure::Tenure,
+    time_limits::{LONGEST_LOOK_UP_PAUSE, TRANSIENT_PAUSE},
 };
 use crate::{
     durability::Durability,
@@ -29,9 +30,6 @@ use crate::{
     redis::{Answered, HashSlot},
     wire::{Lease, Presence, Refusal, Request, presence},
 };
-
-/// The longest pause before a verification is repeated. The holders learn of a loss that much after a server has loaded its data.
-const LONGEST_LOOK_UP_PAUSE: Duration = Duration::from_millis(500);
 
 /// The watchdog's timer, and its notice of reconnections.
 #[derive(Default)]

@@ -9,7 +9,7 @@
 //! `lock` and `try_lock_for` wait, subscribed, and send nothing. A message about another client's
 //! release ends it early.
 //!
-//! - *Length.* The first yield lasts [`SHORTEST`]. A yield in which no other client acquired the
+//! - *Length.* The first yield lasts [`SHORTEST_YIELD`]. A yield in which no other client acquired the
 //!   lock was too short for the distance of the listeners, so the next one lasts twice as long. If
 //!   a message shows that another client came and went within a yield, the next one lasts no longer
 //!   than that took. The length thus follows the distance of the neighbours.
@@ -32,18 +32,12 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
+use super::time_limits::{
+    LONGEST_YIELD, LONGEST_YIELD_TO_POLLS, NEIGHBOURS_REMEMBERED_FOR, SHORTEST_YIELD,
+};
 use crate::hash::HashMap;
 use crate::wire::{HoldMode, LockSpec};
 
-/// The first yield at a lock: a script of a process on the same machine needs at least that long.
-const SHORTEST: Duration = Duration::from_micros(500);
-/// The longest yield to clients that listen: neighbours farther away than this are not waited for.
-const LONGEST: Duration = Duration::from_millis(64);
-/// The longest yield to clients that poll: Redisson's spin lock polls after 128 ms at most, other
-/// locks mostly after 200 ms.
-const LONGEST_FOR_POLLS: Duration = Duration::from_millis(256);
-/// Time without a heard release after which the neighbours of a lock are forgotten.
-const MEMORY: Duration = Duration::from_secs(10);
 /// The fewest locks that are searched for entries to forget.
 const FEW: usize = 64;
 
@@ -71,8 +65,8 @@ impl Neighbours {
 
     fn longest(self) -> Duration {
         match self {
-            Neighbours::Polling => LONGEST_FOR_POLLS,
-            _ => LONGEST,
+            Neighbours::Polling => LONGEST_YIELD_TO_POLLS,
+            _ => LONGEST_YIELD,
         }
     }
 }
@@ -118,7 +112,7 @@ impl Yielding {
     fn new(neighbours: Neighbours, now: Instant) -> Self {
         Self {
             neighbours,
-            length: SHORTEST,
+            length: SHORTEST_YIELD,
             is_futile: false,
             used: None,
             streak_began: None,
@@ -206,12 +200,12 @@ impl Yielding {
         let last = self.last.as_mut()?;
         if !last.used {
             let took = now.saturating_duration_since(last.began);
-            self.length = self.length.min(took).max(SHORTEST);
+            self.length = self.length.min(took).max(SHORTEST_YIELD);
         }
         last.used = true;
         last.turns += 1;
         let to_come = others.saturating_sub(last.turns);
-        let stand_back = (self.length * to_come).min(LONGEST);
+        let stand_back = (self.length * to_come).min(LONGEST_YIELD);
         last.until = now + stand_back;
         last.stand_back = (to_come > 0).then_some(stand_back);
         last.stand_back.map(|_| last.until)
@@ -284,7 +278,9 @@ impl Yields {
             return None;
         }
         match self.at(spec) {
-            Some(lock) if now > lock.heard + MEMORY => *lock = Yielding::new(neighbours, now),
+            Some(lock) if now > lock.heard + NEIGHBOURS_REMEMBERED_FOR => {
+                *lock = Yielding::new(neighbours, now)
+            }
             Some(_) => {}
             None => self.forget_old(now),
         }
@@ -354,7 +350,8 @@ impl Yields {
         if self.locks.len() < self.look_at {
             return;
         }
-        self.locks.retain(|_, lock| now < lock.heard + MEMORY);
+        self.locks
+            .retain(|_, lock| now < lock.heard + NEIGHBOURS_REMEMBERED_FOR);
         self.look_at = FEW.max(2 * self.locks.len());
     }
 }

@@ -153,7 +153,7 @@ fn clients_that_wait_are_not_yielded_to_without_a_release() {
 fn yield_ends_when_another_client_has_had_the_lock() {
     let (mut yields, spec, now) = (Yields::new(true), spec(), Instant::now());
     yields.record_release(&spec, Neighbours::Listening(1), true, true, now);
-    assert_eq!(yields.begin_wait(&spec, now), Some(now + SHORTEST));
+    assert_eq!(yields.begin_wait(&spec, now), Some(now + SHORTEST_YIELD));
     assert_eq!(
         yields.record_foreign_release(&spec, now + micros(200)),
         None
@@ -164,9 +164,9 @@ fn yield_ends_when_another_client_has_had_the_lock() {
     let at = now + micros(400);
     assert_eq!(
         yields.record_foreign_release(&spec, at),
-        Some(at + 2 * SHORTEST)
+        Some(at + 2 * SHORTEST_YIELD)
     );
-    assert_eq!(yields.begin_wait(&spec, at), Some(at + 2 * SHORTEST));
+    assert_eq!(yields.begin_wait(&spec, at), Some(at + 2 * SHORTEST_YIELD));
 }
 
 #[test]
@@ -184,7 +184,7 @@ fn neighbours_that_poll_are_given_time_without_having_been_heard_of() {
             now = until;
         }
     }
-    assert_eq!(yields.at(&spec).unwrap().length, LONGEST_FOR_POLLS);
+    assert_eq!(yields.at(&spec).unwrap().length, LONGEST_YIELD_TO_POLLS);
     let share = idle.as_secs_f64() / (now - begun).as_secs_f64();
     assert!((0.05..=0.1).contains(&share), "{share}");
 }
@@ -232,7 +232,7 @@ fn read_side_that_is_forgotten_leaves_the_write_side_as_it_is() {
     let write = Arc::new(crate::Write::PROTOCOL.spec("a".into(), &config));
     let neighbours = Neighbours::Listening(1);
     yields.record_release(&read, neighbours, true, true, now);
-    let later = now + MEMORY + millis(1);
+    let later = now + NEIGHBOURS_REMEMBERED_FOR + millis(1);
     yields.record_release(&write, neighbours, true, true, later);
     yields.record_release(&read, neighbours, true, true, later);
     assert!(yields.has_neighbours(&write) && yields.has_neighbours(&read));
@@ -247,7 +247,7 @@ proptest! {
         let mut contenders = Contenders::new(micros(work), micros(300), dead, 0);
         contenders.run(time);
         // The first yield comes before the first turn.
-        prop_assert!(contenders.idle <= time / 5 + SHORTEST, "{:?} of {time:?}", contenders.idle);
+        prop_assert!(contenders.idle <= time / 5 + SHORTEST_YIELD, "{:?} of {time:?}", contenders.idle);
     }
 
     #[test]
@@ -258,7 +258,7 @@ proptest! {
         let mut contenders = Contenders::new(work, distance, 1 + dead, 1);
         contenders.run(Duration::from_secs(30));
         // Streaks end with a turn, so each of the yields on the way to the right one may come a turn late.
-        let reach = 20 * distance.max(SHORTEST) + 8 * work + LONGEST;
+        let reach = 20 * distance.max(SHORTEST_YIELD) + 8 * work + LONGEST_YIELD;
         prop_assert!(contenders.foreign_turns > 0);
         prop_assert!(contenders.longest_streak <= reach, "{:?}, {reach:?}", contenders.longest_streak);
     }
@@ -285,10 +285,10 @@ proptest! {
                 _ => drop(yields.record_release(&spec, Neighbours::Uncounted, true, true, now)),
             }
             if let Some(until) = yields.until(&spec, now) {
-                prop_assert!(until <= now + LONGEST);
+                prop_assert!(until <= now + LONGEST_YIELD);
             }
             if let Some(lock) = yields.at(&spec) {
-                prop_assert!((SHORTEST..=LONGEST).contains(&lock.length));
+                prop_assert!((SHORTEST_YIELD..=LONGEST_YIELD).contains(&lock.length));
             }
         }
     }

@@ -14,6 +14,8 @@ mod local_lock;
 mod room;
 #[path = "../../../src/engine/room_queue.rs"]
 mod room_queue;
+#[path = "../../../src/engine/time_limits.rs"]
+mod time_limits;
 #[path = "../../../src/engine/uses.rs"]
 mod uses;
 #[path = "../../../src/engine/waiters.rs"]

@@ -8,14 +8,10 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::{EntryId, LocalLock, State, contention::Contention};
-use crate::engine::room::{PICK_UP, ToNotify};
-
-/// Interval between two checks. Age at which a tenure with waiters behind it is verified.
-pub(super) const CHECK_INTERVAL: Duration = Duration::from_millis(50);
-/// How long an asker may take to send its attempt before the next waiter asks too.
-pub(super) const ASKER_WAIT: Duration = Duration::from_millis(200);
-/// Upper bound of that time where answers take long.
-const LONGEST_ASKER_WAIT: Duration = Duration::from_secs(2);
+use crate::engine::{
+    room::ToNotify,
+    time_limits::{ASKER_WAIT, CHECK_INTERVAL, LONGEST_ASKER_WAIT, PICK_UP},
+};
 
 /// The result of a check.
 pub(in crate::engine) struct Check<T, O> {

@@ -1,11 +1,7 @@
 use proptest::prelude::*;
 
-use super::{
-    checks::{ASKER_WAIT, CHECK_INTERVAL, Check},
-    turns::{GAP, GAP_AFTER},
-    *,
-};
-use crate::engine::room::PICK_UP;
+use super::{checks::Check, *};
+use crate::engine::time_limits::{ASKER_WAIT, CHECK_INTERVAL, GAP, GAP_AFTER, PICK_UP};
 
 /// A tenure is a number here. A request says whether a hold that is handed off will do, and a hold
 /// is the number of a tenure.

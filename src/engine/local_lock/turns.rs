@@ -3,14 +3,9 @@
 //! A client whose release finds no listener hands the lock to its own next waiter. Listener counts
 //! omit clients that poll, or that listen at a replica: such a client acquires the lock in the gap.
 
-use std::time::Duration;
-
 use tokio::time::Instant;
 
-/// Longest time in which tasks of this client pass the lock on without a gap.
-pub(super) const GAP_AFTER: Duration = Duration::from_millis(100);
-/// How long the next asker then leaves the lock free.
-pub(super) const GAP: Duration = Duration::from_millis(2);
+use crate::engine::time_limits::{GAP, GAP_AFTER};
 
 #[derive(Default)]
 pub(super) struct Turns {

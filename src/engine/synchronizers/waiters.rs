@@ -14,15 +14,15 @@ use std::{collections::VecDeque, sync::Arc, time::Duration};
 use bytes::Bytes;
 use tokio::{sync::Notify, time::Instant};
 
-use crate::{engine::room::PICK_UP, hash::HashMap, wire::sync_spec::SyncSpec};
+use crate::{
+    engine::time_limits::{PERMITS_PICK_UP, PICK_UP},
+    hash::HashMap,
+    wire::sync_spec::SyncSpec,
+};
 
 /// The messages on a latch's channel: it was opened, or has a new count.
 const OPENED: i64 = 0;
 const BEGUN: i64 = 1;
-
-/// How long permits wait for the task that was notified of them, or handed them: a future may be
-/// kept and not polled.
-const POLLED_WITHIN: Duration = Duration::from_millis(10);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct WaiterId(u64);
@@ -171,7 +171,7 @@ impl Queue {
             if (1..=left).contains(&waiter.needs()) {
                 left -= waiter.needs();
                 waiter.notify(State::Notified(now));
-                self.come_by.get_or_insert(now + POLLED_WITHIN);
+                self.come_by.get_or_insert(now + PERMITS_PICK_UP);
             }
         }
     }
@@ -214,7 +214,7 @@ impl Queue {
             && first.state == State::Parked
         {
             first.notify(State::Notified(now));
-            self.come_by.get_or_insert(now + POLLED_WITHIN);
+            self.come_by.get_or_insert(now + PERMITS_PICK_UP);
         }
     }
 
@@ -237,7 +237,7 @@ impl Queue {
                 State::Notified(since) => (since, None),
                 _ => continue,
             };
-            let end = since + POLLED_WITHIN;
+            let end = since + PERMITS_PICK_UP;
             if end > now {
                 next = Some(next.map_or(end, |next| next.min(end)));
                 continue;
@@ -440,7 +440,7 @@ impl Waiters {
             }
         }
         if left < permits {
-            queue.come_by.get_or_insert(now + POLLED_WITHIN);
+            queue.come_by.get_or_insert(now + PERMITS_PICK_UP);
         }
         left
     }
@@ -533,7 +533,7 @@ impl Waiters {
             let mut waiters = queue.waiters.iter_mut();
             if let Some(first) = waiters.find(|waiter| waiter.state == State::Parked) {
                 first.notify(State::Notified(now));
-                queue.come_by.get_or_insert(now + POLLED_WITHIN);
+                queue.come_by.get_or_insert(now + PERMITS_PICK_UP);
             }
         }
         untaken_permits

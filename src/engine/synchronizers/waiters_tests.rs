@@ -141,10 +141,10 @@ fn permits_that_a_task_does_not_come_for_are_taken_back() {
     let (kept, other) = (bed.parked(2), bed.parked(1));
     let (given, hand_off_until) = (bed.now, bed.now + Duration::from_millis(2));
     assert_eq!(bed.waiters.give(&bed.spec, 2, hand_off_until, given), 0);
-    assert_eq!(bed.waiters.next_poll(), Some(given + POLLED_WITHIN));
-    let since = given + POLLED_WITHIN / 2;
+    assert_eq!(bed.waiters.next_poll(), Some(given + PERMITS_PICK_UP));
+    let since = given + PERMITS_PICK_UP / 2;
     assert_eq!(bed.waiters.give(&bed.spec, 1, hand_off_until, since), 0);
-    let untaken_permits = bed.waiters.notify_due(given + POLLED_WITHIN);
+    let untaken_permits = bed.waiters.notify_due(given + PERMITS_PICK_UP);
     assert_eq!(untaken_permits.len(), 1);
     assert_eq!(
         (untaken_permits[0].1, untaken_permits[0].2),
@@ -161,7 +161,7 @@ fn permits_that_a_task_does_not_come_for_are_taken_back() {
         }
     );
     assert_eq!(bed.waiters.take(&bed.spec, other), State::Over);
-    assert!(bed.waiters.notify_due(since + POLLED_WITHIN).is_empty());
+    assert!(bed.waiters.notify_due(since + PERMITS_PICK_UP).is_empty());
     let left = bed.waiters.leave(&bed.spec, kept, since);
     assert_eq!(left.given, None);
 }
@@ -172,7 +172,7 @@ fn a_wake_up_whose_task_does_not_come_is_passed_on() {
     let all = [1, 1].map(|permits| bed.parked(permits));
     bed.message(1);
     assert_eq!(bed.notified(&all), [true, false]);
-    bed.now += POLLED_WITHIN;
+    bed.now += PERMITS_PICK_UP;
     assert_eq!(bed.waiters.next_poll(), Some(bed.now));
     assert!(bed.waiters.notify_due(bed.now).is_empty());
     assert_eq!(bed.notified(&all), [true, true]);
@@ -191,15 +191,15 @@ fn a_late_waiter_has_its_wake_up_passed_on_once() {
     let mut bed = Bed::new();
     let all = [1, 1, 1].map(|permits| bed.parked(permits));
     bed.message(1);
-    bed.now += POLLED_WITHIN;
+    bed.now += PERMITS_PICK_UP;
     bed.waiters.notify_due(bed.now);
     assert_eq!(bed.notified(&all), [true, true, false]);
     bed.waiters.begin_attempt(&bed.spec, all[1]);
     bed.waiters.record_refusal(&bed.spec, all[1], None, bed.now);
-    bed.now += POLLED_WITHIN;
+    bed.now += PERMITS_PICK_UP;
     bed.waiters.notify_due(bed.now);
     assert_eq!(bed.notified(&all), [true, false, false]);
-    assert!(bed.waiters.next_poll() > Some(bed.now + POLLED_WITHIN));
+    assert!(bed.waiters.next_poll() > Some(bed.now + PERMITS_PICK_UP));
     // The stalled waiter asks when it is polled.
     assert_eq!(bed.waiters.take(&bed.spec, all[0]), State::Stalled);
 }
@@ -211,7 +211,7 @@ fn a_poll_whose_task_does_not_come_is_passed_on() {
     bed.now += Duration::from_secs(5);
     bed.waiters.notify_due(bed.now);
     assert_eq!(bed.notified(&all), [true, false]);
-    bed.now += POLLED_WITHIN;
+    bed.now += PERMITS_PICK_UP;
     bed.waiters.notify_due(bed.now);
     assert_eq!(bed.notified(&all), [true, true]);
 }
