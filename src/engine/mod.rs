@@ -30,6 +30,7 @@
 //! | [`waiters`], [`room_queue`], [`echoes`], [`room`], [`wakeup`] | which waiter is woken | subscribes, and polls for waiters without a message |
 //! | [`synchronizers`] | which waiter of a semaphore or latch is notified | acquires permits, waits, releases them |
 //! | [`yielding`], [`intents`] | when a lock is left to other clients, or to a writer | - |
+//! | [`time_limits`] | how long each of these waits | - |
 
 mod acquire;
 mod alarm;

@@ -49,7 +49,7 @@ pub(super) fn provable<'a>(
     }
 }
 
-/// The doubts about one connection.
+/// The patience with one connection, and how to settle whether it is dead.
 pub(super) struct LivenessCheck {
     /// How long the connection may stay silent before a second one is opened.
     patience: Duration,

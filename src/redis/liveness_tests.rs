@@ -1,4 +1,4 @@
-//! Doubts about a connection to a server of which a second one answers, under a paused clock.
+//! A silent connection beside a second one that answers, under a paused clock.
 
 use std::{
     pin::Pin,
@@ -59,7 +59,7 @@ impl Peer {
         self.reached.lock().unwrap().len()
     }
 
-    /// Settles the doubts about a connection that answers after `silence`. Returns the time that it took as well.
+    /// Settles whether a connection is dead that answers after `silence`. Returns the time that it took as well.
     async fn settle(
         &self,
         liveness: &mut LivenessCheck,

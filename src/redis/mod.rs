@@ -1,4 +1,57 @@
-//! Connections to Redis. The rest of the crate reaches servers through [`Redis`] and the [`Batcher`] alone. A [`connection`] is a trait; [`socket`] implements it.
+//! Connections to Redis. The rest of the crate reaches servers through [`Redis`] and the [`Batcher`] alone.
+//!
+//! # The way of one call
+//!
+//! 1. [`batcher`] lets the call go, alone or with other operations of its lane ([`batch_queue`], [`batch`], [`bundle`], [`load`]).
+//! 2. [`single_server`] or [`cluster`] picks the connection: the one for scripts ([`script_connection`]), or the one for calls that
+//!    wait for replicas ([`durable`]). A cluster follows redirections (`cluster/calls.rs`).
+//! 3. `script_connection/session.rs` sends `EVALSHA`, and `EVAL` after a `NOSCRIPT`.
+//! 4. `socket/driver.rs` writes the command, reads the answers, and gives each command its answer in order. A
+//!    [`Connection`](crate::transport::Connection) of the program may stand in its place.
+//! 5. [`answered`] splits the answer into those of the operations, which [`frame`] reads.
+//!
+//! # The way of one message
+//!
+//! 1. [`Redis::subscribe`] adds the channel to the wanted ones (`subscriptions/wanted.rs`), at the node of its slot where messages
+//!    stay within a shard (`cluster/shard_subscriptions.rs`).
+//! 2. `subscriptions/session.rs` subscribes on the present connection, and completes the call once the server has confirmed it.
+//! 3. `socket/driver.rs` puts a message that arrives into the bounded queue of its connection.
+//! 4. [`subscriptions`] passes it on to [`events`], from which the engine takes it.
+//!
+//! # The way to a connection
+//!
+//! 1. `script_connection/reconnector.rs` and [`subscriptions`] each keep one connection open. [`connector`] makes it.
+//! 2. [`locator`] names the server, and [`reconnect`] says when an attempt may begin.
+//! 3. [`opener`] is the trait that opens it: [`socket`] dials and encrypts, [`program_transport`] asks the program's transport.
+//! 4. [`log_in`] sends the first commands of one [`handshake`] after the other.
+//! 5. [`open_connection`] is the result, whose role and node are checked. [`one_server`] judges whether it leads straight to one
+//!    server, which decides what may share a call ([`batch_scope`]).
+//! 6. A `PING` that is due (`script_connection/keepalive.rs`) and a second connection ([`liveness`]) show when it is dead.
+//!
+//! # Files, in reading order
+//!
+//! | file | what it is |
+//! | --- | --- |
+//! | [`target`], [`url`], [`fred`] | where to connect, as the settings, a URL or a fred client say |
+//! | [`endpoint`], [`resolver`], [`credentials_provider`] | the address of a server; the program's own sources of addresses and credentials |
+//! | [`single_server`], [`cluster`] | the two implementations of [`Redis`] |
+//! | [`script_connection`], [`durable`], [`subscriptions`] | a connection for each purpose: scripts, calls that wait for replicas, channels |
+//! | [`hash_slot`], [`batch_scope`] | the slot of a key; which operations may share a call |
+//! | [`answered`], [`frame`] | the answer to a call; values of RESP as replies |
+//! | [`events`] | the queue of messages and reconnections to the engine |
+//! | [`connector`], [`locator`], [`reconnect`] | how a connection comes about: to which server, and when |
+//! | [`opener`], [`socket`], [`tls`], [`program_transport`] | what opens it |
+//! | [`address_order`] | which address of a server is tried first |
+//! | [`handshake`], [`log_in`], [`reauthentication`] | its first commands, and a new login before its credentials end |
+//! | [`open_connection`], [`client_info`], [`one_server`], [`liveness`] | the open connection: checks, its description by the server, its death |
+//! | [`connect_error`], [`connect_advice`] | why there is no connection, and what the user can do |
+//! | [`publish_rights`], [`eviction`], [`client_names`] | further questions to a server |
+//! | [`batcher`], [`batch_queue`], [`batch`], [`bundle`], [`load`] | several operations in one call |
+//! | [`probe`] | requests of the command-line tool |
+//! | [`direct`] | servers that answer calls themselves: the models of the simulator |
+//! | [`time_limits`] | every time limit of this layer |
+//!
+//! # No connection of fred's
 //!
 //! The crate does not use fred's connections, because of the defects of fred 10.1 in docs/pitfalls.md and in docs/design.md
 //! under Reasons. This is how it avoids those of docs/pitfalls.md:
@@ -7,7 +60,7 @@
 //!   calls. A new connection replaces it, and the engine decides what to repeat.
 //! - P-FR14, P-FR16: each script call carries many operations ([`Batcher`]); a `NOSCRIPT` leads to one `EVAL`.
 //! - P-FR6, P-FR7, P-FR8, P-FR9: subscriptions have a connection of their own, on which one task subscribes. The answer is
-//!   the server's confirmation or its error ([`driver`], [`subscriptions`]). A lag wakes all waiters.
+//!   the server's confirmation or its error ([`subscriptions`]). A lag wakes all waiters.
 //! - P-FR11, P-FR12: a cluster has a connection per node, by the crate's own map of slots ([`cluster`]).
 //! - P-FR13: `WAIT` has a connection of its own ([`durable`]).
 //! - P-FR15: the crate refuses TLS that is not compiled in. It sets `TCP_NODELAY` and requests RESP3 ([`socket`],

@@ -2,6 +2,17 @@
 //!
 //! The crate does not use fred's cluster client. That client stops for one dead node (P-FR11), loses a subscription whose slot
 //! moves (P-FR12), and ties redirections to repeated scripts (P-FR1).
+//!
+//! - [`node_list`]: reads the answer of a node to `CLUSTER NODES`.
+//! - [`slot_map`]: the owner of each slot, by all answers so far.
+//! - [`topology`]: that map, with a connection to each node that has slots.
+//! - [`seeds`]: asks nodes over temporary connections, first those of the URL.
+//! - [`refresh`]: keeps the topology up to date.
+//! - [`calls`]: runs the calls of one slot, and follows its redirections ([`redirection`]).
+//! - [`moving_slot`]: calls of a slot that moves, over an [`asking_connection`] to the node that receives it.
+//! - [`shard_subscriptions`]: subscribes at the node of a channel's slot.
+//! - [`any_node`]: chooses a node for a connection that may lead to any.
+//! - [`health`]: whether the nodes serve all slots.
 
 mod any_node;
 mod asking_connection;

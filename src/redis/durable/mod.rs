@@ -1,5 +1,8 @@
 //! Calls that wait for replicas. Each [`Durability`] has a connection of its own, because `WAIT` delays all later commands
 //! (P-FR13).
+//!
+//! - [`worker`]: the task that sends the calls of one durability, and a `WAIT` behind them.
+//! - [`wait`]: `WAIT` and `WAITAOF`, and their answers.
 
 mod wait;
 mod worker;

@@ -1,4 +1,7 @@
 //! Finds the server: at a fixed address, or the master that sentinels or the servers themselves report.
+//!
+//! - [`node`]: one sentinel or server, its connection and its answers.
+//! - [`master_view`]: decides which of several answers is right.
 
 mod master_view;
 mod node;

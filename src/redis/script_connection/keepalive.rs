@@ -1,4 +1,4 @@
-//! Whether a server answers, by the calls and replies of one connection.
+//! When a connection is due for a `PING`, by its calls and replies.
 
 use std::{
     sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},

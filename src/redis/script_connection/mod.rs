@@ -1,4 +1,8 @@
-//! A connection for scripts that reopens whenever it breaks.
+//! A connection for scripts that reopens whenever it breaks: the handle of its callers.
+//!
+//! - [`reconnector`]: the task that replaces a broken connection.
+//! - [`session`]: one open connection: its calls, its checks and its end.
+//! - [`keepalive`]: when the server is due for a `PING`.
 
 mod keepalive;
 mod reconnector;

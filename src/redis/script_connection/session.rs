@@ -1,4 +1,4 @@
-//! An open connection for scripts: its calls, and its end.
+//! One open connection for scripts: its calls, its checks and its end.
 
 use std::{
     future::{poll_fn, ready},

@@ -3,6 +3,10 @@
 //! fred takes no part in them. It sends the handshake as an inline command with unescaped credentials. It logs servers'
 //! messages with the arguments that they echo. Its decoder recurses into nested values until the stack overflows and the
 //! process ends. It treats `CLUSTERDOWN` as the end of a connection.
+//!
+//! - [`dial`]: opens a socket at one of the server's addresses.
+//! - [`driver`]: the only task of a socket, which moves its bytes.
+//! - [`resp`]: encodes commands and decodes values.
 
 mod dial;
 mod driver;

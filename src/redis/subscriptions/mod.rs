@@ -1,4 +1,7 @@
 //! The connection for subscriptions, and the one task that uses it.
+//!
+//! - [`wanted`]: the wanted channels, and the callers that wait for confirmations.
+//! - [`session`]: the subscriptions of one open connection.
 
 mod session;
 mod wanted;

@@ -1,4 +1,12 @@
-//! TLS: the settings, and the sockets that they lead to. The file `library.rs` alone names the TLS library.
+//! TLS: the settings, and the sockets that they lead to.
+//!
+//! - `library.rs`: names the TLS library, as the only file.
+//! - `encrypted.rs`: opens sockets with TLS; `without.rs` stands for it in a build without the feature `rustls`.
+//! - `files.rs`, `store/`: read certificates and keys for each connection.
+//! - `client_keys.rs`: which of the client's keys it presents.
+//! - `verifier.rs`: checks the server's certificate.
+//! - `problem.rs`: names what is wrong with a certificate.
+//! - `of_fred.rs`: the TLS settings of a fred client.
 
 #[cfg(feature = "rustls")]
 mod client_keys;

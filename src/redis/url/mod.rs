@@ -1,4 +1,8 @@
-//! Reads an address and credentials from a URL.
+//! Reads an address and credentials from a URL. `forms.txt` says what each form means.
+//!
+//! - [`parts`]: splits a URL into login, host, path and parameters.
+//! - [`host`]: a host and a port, in a URL or in a list of nodes.
+//! - [`text`]: schemes, percent sequences, paths and numbers.
 
 mod host;
 mod parts;

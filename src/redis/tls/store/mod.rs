@@ -1,4 +1,7 @@
 //! Files of certificates and keys: PEM, and Java's key stores, told apart by their first bytes.
+//!
+//! - `pkcs12.rs`, `jks.rs`: the two forms of Java's key stores.
+//! - `der.rs`: as much of DER as keys and key stores need.
 
 mod der;
 #[cfg(feature = "keystore")]
