@@ -1,5 +1,6 @@
 //! Checks that references, links and named tests exist, that no module imports from a higher layer or in a circle, that no public function
-//! takes two durations in a row, that docker-compose.yml agrees with README.md, and that prose follows the rule of CONTRIBUTING.md.
+//! takes two durations in a row, that docker-compose.yml agrees with README.md, that the time limits and the modules of a folder stand in its
+//! table and its map, and that prose follows the rule of CONTRIBUTING.md.
 //!
 //! Usage: `pages [--rustdoc FOLDER]`, in the root of the repository. With `--rustdoc`, checks links to the API documentation against
 //! the output of `cargo doc` in FOLDER.
@@ -11,9 +12,11 @@ mod durations;
 mod imports;
 mod layers;
 mod links;
+mod maps;
 mod markdown;
 mod prose;
 mod references;
+mod time_limits;
 mod tree;
 
 use std::{path::Path, process::ExitCode};
@@ -53,6 +56,8 @@ fn problems(tree: &Tree) -> Vec<String> {
         durations::check(tree),
         layers::check(tree),
         circles::check(tree),
+        maps::check(tree),
+        time_limits::check(tree),
         compose::check(tree),
         links::check(tree),
         prose::check(tree),
