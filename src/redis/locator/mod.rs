@@ -1,10 +1,12 @@
 //! Finds the server: at a fixed address, or the master that sentinels or the servers themselves report.
 //!
 //! - [`node`]: one sentinel or server, its connection and its answers.
+//! - [`sentinel`]: what sentinels say, read from their answers.
 //! - [`master_view`]: decides which of several answers is right.
 
 mod master_view;
 mod node;
+mod sentinel;
 
 use std::{
     fmt,
@@ -32,9 +34,10 @@ use super::{
 use crate::{error::Error, hash::HashSet};
 use master_view::{Answers, MasterView, Undecided};
 pub(super) use node::Question;
+use node::{Answer, LookupNode};
+use sentinel::PeerSentinel;
 #[cfg(test)]
-pub(super) use node::fuzz;
-use node::{Answer, LookupNode, PeerSentinel};
+pub(super) use sentinel::fuzz;
 
 /// The most nodes that an error names.
 const MOST_LISTED: usize = 5;

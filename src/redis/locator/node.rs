@@ -4,7 +4,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::time::Instant;
 
-use super::master_view::{Report, Role};
+use super::{
+    master_view::{Report, Role},
+    sentinel::{self, PeerSentinel},
+};
 use crate::{
     error::Error,
     hash::HashMap,
@@ -20,7 +23,7 @@ use crate::{
             SILENT_NODE_REST,
         },
     },
-    transport::{Connection, Frame},
+    transport::Connection,
 };
 
 /// The request to the nodes.
@@ -67,12 +70,6 @@ impl Record {
     fn is_silent(&self) -> bool {
         self.answered.elapsed() >= NODE_SILENT_AFTER
     }
-}
-
-/// Another sentinel that a sentinel mentions.
-pub(super) struct PeerSentinel {
-    pub(super) id: String,
-    pub(super) address: Address,
 }
 
 impl LookupNode {
@@ -233,18 +230,18 @@ impl LookupNode {
         // MASTER, the address from the other command. They are sent together in this order, so the address is at least as
         // new as its epoch.
         let (master, address) = tokio::join!(biased;
-            sentinel(connection, "MASTER", Some(service)),
-            sentinel(connection, "GET-MASTER-ADDR-BY-NAME", Some(service)),
+            sentinel::command(connection, "MASTER", Some(service)),
+            sentinel::command(connection, "GET-MASTER-ADDR-BY-NAME", Some(service)),
         );
         let (master, address) = (master?, address?);
         if let Some(error) = refusal(&address).or_else(|| refusal(&master)) {
             return Ok(Err(error));
         }
-        let report = report(self.id(connection).await?, &master, &address);
+        let report = sentinel::report(self.id(connection).await?, &master, &address);
         let mut peers = Vec::new();
         if report.sentinels != answering {
-            let others = sentinel(connection, "SENTINELS", Some(service)).await?;
-            peers.extend(frame::maps(&others).iter().filter_map(peer));
+            let others = sentinel::command(connection, "SENTINELS", Some(service)).await?;
+            peers.extend(frame::maps(&others).iter().filter_map(sentinel::peer));
         }
         Ok(Ok((Answer::Report(report), peers)))
     }
@@ -253,7 +250,7 @@ impl LookupNode {
         if let Some(id) = self.record().id.clone() {
             return Ok(id);
         }
-        let id = frame::text(&sentinel(connection, "MYID", None).await?);
+        let id = frame::text(&sentinel::command(connection, "MYID", None).await?);
         // A sentinel that does not tell its id is identified by its address.
         let id = id.unwrap_or_else(|| self.id_by_address());
         self.record().id = Some(id.clone());
@@ -324,104 +321,5 @@ struct Silence<'a> {
 impl Drop for Silence<'_> {
     fn drop(&mut self) {
         self.node.record().rests_until = self.is.then(|| Instant::now() + SILENT_NODE_REST);
-    }
-}
-
-async fn sentinel(
-    connection: &dyn Connection,
-    word: &'static str,
-    service: Option<&str>,
-) -> Result<Frame, String> {
-    let words: Vec<&str> = std::iter::once(word).chain(service).collect();
-    open_connection::command(connection, "SENTINEL", &words).await
-}
-
-/// Combines the answers of `MASTER` and `GET-MASTER-ADDR-BY-NAME`.
-fn report(sentinel: String, master: &Frame, address: &Frame) -> Report {
-    let fields = frame::map(master);
-    let number = |name: &str| fields.get(name).and_then(|number| number.parse().ok());
-    let flags = fields.get("flags").map_or("", String::as_str);
-    Report {
-        sentinel,
-        master: address_at(address),
-        epoch: number("config-epoch").unwrap_or(0),
-        sentinels: number("num-other-sentinels").unwrap_or(0).saturating_add(1) as usize,
-        replicas: number("num-slaves").unwrap_or(0) as usize,
-        unsettled: flags.contains("o_down") || flags.contains("failover_in_progress"),
-    }
-}
-
-fn address_at(answer: &Frame) -> Option<Address> {
-    let port = frame::text_at(answer, 1)?.parse().ok()?;
-    Some((frame::text_at(answer, 0)?, port))
-}
-
-fn peer(fields: &HashMap<String, String>) -> Option<PeerSentinel> {
-    Some(PeerSentinel {
-        id: fields.get("runid")?.clone(),
-        address: (fields.get("ip")?.clone(), fields.get("port")?.parse().ok()?),
-    })
-}
-
-/// For the fuzz target.
-#[cfg(test)]
-pub(in crate::redis) mod fuzz {
-    use super::{Frame, frame, peer, refusal, report};
-
-    pub(in crate::redis) fn read(answer: &Frame) {
-        let reported = report("sentinel".into(), answer, answer);
-        let answers = super::super::master_view::Answers {
-            reports: vec![reported.clone(), reported],
-            roles: Vec::new(),
-        };
-        let now = tokio::time::Instant::now();
-        let _ = std::hint::black_box((answers.majority(), answers.elect(now, None)));
-        std::hint::black_box(frame::maps(answer).iter().filter_map(peer).count());
-        std::hint::black_box(refusal(answer));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn list(words: &[&str]) -> Frame {
-        let text = |word: &&str| Frame::Text(word.as_bytes().to_vec().into());
-        Frame::List(words.iter().map(text).collect())
-    }
-
-    /// The answers of a sentinel that leads a failover, as observed for three seconds.
-    #[test]
-    fn while_the_replicas_are_moved_the_new_master_is_named_already() {
-        let fields = "ip 127.0.0.1 port 7000 flags master,failover_in_progress config-epoch 1 num-other-sentinels 2 \
-                      num-slaves 2";
-        let fields: Vec<_> = fields.split_whitespace().collect();
-        let reported = report("1".into(), &list(&fields), &list(&["127.0.0.1", "7002"]));
-        let expected = Report {
-            sentinel: "1".into(),
-            master: Some(("127.0.0.1".into(), 7002)),
-            epoch: 1,
-            sentinels: 3,
-            replicas: 2,
-            unsettled: true,
-        };
-        assert_eq!(reported, expected);
-        let unknown = report("1".into(), &Frame::Null, &Frame::Null);
-        assert_eq!((unknown.master, unknown.sentinels), (None, 1));
-    }
-
-    #[test]
-    fn a_node_that_refuses_the_user_is_a_configuration_error() {
-        let error = |text: &str| Frame::Error(text.into());
-        assert!(matches!(
-            refusal(&error("NOAUTH log in")),
-            Some(Error::Config { .. })
-        ));
-        assert!(matches!(
-            refusal(&error("NOPERM no")),
-            Some(Error::Config { .. })
-        ));
-        assert!(refusal(&error("ERR No such master with that name")).is_none());
-        assert!(refusal(&Frame::Null).is_none());
     }
 }
