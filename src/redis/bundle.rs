@@ -1,22 +1,18 @@
 //! Operations of one group: they travel in one call per batch key, not one per operation.
 
-use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::{runtime::Handle, sync::oneshot, time::Instant};
 
 use super::{
     Answered, CallError, Redis,
     batch::{BatchKey, batch_key, call_all},
+    time_limits::BUNDLE_WAIT,
 };
 use crate::{durability::Durability, timers, wire::Request};
 
 /// The most operations of one call. More than in a batch: these operations have waited for each other anyway.
 const MOST_TOGETHER: usize = 128;
-/// How long the members of a bundle wait for the next one. Without a limit, two bundles of one owner could wait for each other.
-const LONGEST_WAIT: Duration = Duration::from_millis(100);
 
 struct PendingOp {
     request: Request,
@@ -73,7 +69,7 @@ impl SendPermit {
         bundle.add(request, durability, answer);
         drop(self);
         while bundle.waits() {
-            let latest = bundle.state().last + LONGEST_WAIT;
+            let latest = bundle.state().last + BUNDLE_WAIT;
             tokio::select! {
                 biased;
                 reply = &mut reply => return reply.unwrap_or(Err(CallError::Closed)),
@@ -123,7 +119,7 @@ impl Bundle {
 
     /// Sends the waiting operations, unless another one has come since.
     fn flush_by(&self, latest: Instant) {
-        if self.state().last + LONGEST_WAIT <= latest {
+        if self.state().last + BUNDLE_WAIT <= latest {
             self.flush();
         }
     }

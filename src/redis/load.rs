@@ -3,7 +3,6 @@
 use std::{
     pin::pin,
     sync::atomic::{AtomicUsize, Ordering},
-    time::Duration,
 };
 
 use tokio::{
@@ -11,11 +10,11 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
+use super::time_limits::CROWD_WAIT;
+
 /// With this many operations under way, a further attempt first waits for an answer: each operation takes more than a
 /// kilobyte, which malloc does not return to the system.
 const CROWD: usize = 1_024;
-/// The longest such wait. The callers of those operations may be futures that are not polled, or the server may be silent.
-const LONGEST_IN_CROWD: Duration = Duration::from_millis(100);
 
 /// The operations of the client for which a caller waits.
 #[derive(Default)]
@@ -39,7 +38,7 @@ impl Load {
         let _behind = Behind::one_more(self);
         // An earlier answer needs no wait.
         if self.is_crowded() {
-            let longest = Instant::now() + LONGEST_IN_CROWD;
+            let longest = Instant::now() + CROWD_WAIT;
             let _ = timeout_at(limit.min(longest), answered).await;
         }
     }
@@ -88,6 +87,8 @@ impl Drop for Behind<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use futures_util::FutureExt;
 
     use super::*;
@@ -145,7 +146,7 @@ mod tests {
         let _on_their_way = crowd(&load);
         let began = Instant::now();
         load.wait_for_capacity(soon()).await;
-        assert_eq!(began.elapsed(), LONGEST_IN_CROWD);
+        assert_eq!(began.elapsed(), CROWD_WAIT);
         let deadline = Duration::from_millis(7);
         let began = Instant::now();
         load.wait_for_capacity(began + deadline).await;
