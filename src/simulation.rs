@@ -1,7 +1,7 @@
 //! The seam of the simulator (`tests/sim`): what is random is taken from its seed, so that a seed plays the same history again.
 //!
-//! Three questions have another answer in a thread that runs a simulation: the order of hash maps (`Seeded`), an id (`id`) and the
-//! number of an owner (`owner_number`). No user's build has the seam: the feature `__simulation` is private to this
+//! A thread that runs a simulation answers three questions by the seed: the order of hash maps (`Seeded`), an id (`id`) and the
+//! number of an owner (`owner_number`). No user's build has the seam by accident: the feature `__simulation` is private to this
 //! repository, whose tests switch it on by their dependency on the test kit. Elsewhere the questions cost nothing.
 
 #[cfg(not(feature = "__simulation"))]

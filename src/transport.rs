@@ -1,11 +1,25 @@
-//! The way to the servers as a trait: for an in-memory server, a tunnel, a network with faults. Needs the feature `transport`.
+//! The way to the servers as a trait: for a server in the process, or a tunnel. Needs the feature `transport`.
 //!
 //! A client opens sockets, unless its builder has a [`transport`](crate::LockClientBuilder::transport). The builder's URL, sentinels
 //! or nodes still say which servers there are, and the transport says how they are reached. The client logs in, finds the
 //! master or the slots, subscribes and reconnects as over sockets. The crate `redisson-lock-test` is a transport to servers in memory.
 //!
-//! A client cannot tell a tunnel to one server from a proxy in front of several, and sends each lock name alone. With
-//! [`EndpointKind::Server`](crate::EndpointKind::Server), names share calls.
+//! A tunnel looks like a proxy, so each lock name travels alone, which is slower. For one server, set
+//! [`EndpointKind::Server`](crate::EndpointKind::Server).
+//!
+//! # What an implementation keeps
+//!
+//! The trait stands above RESP: an implementation encodes commands and decodes values itself. If one of these rules is broken,
+//! **two owners could hold one lock**, or a waiter sleeps too long:
+//!
+//! - A [`Link`] is one connection to one server for its life. It is not shared, pooled, reconnected or repeated underneath, because
+//!   `WAIT`, `ASKING`, `CLIENT KILL`, the login and subscriptions concern the connection on which they are sent.
+//! - A future of [`Connection::send`] that is dropped cuts no command: what has begun is written whole. The answer is read and
+//!   discarded, and never becomes that of the next command.
+//! - A command is not sent twice, even if its answer is lost.
+//! - `ended` completes at every end of the connection. An error of `send` alone ends nothing.
+//! - [`Pushed::Missed`] follows each loss of messages. Only the answer to `SUBSCRIBE` confirms it: a message of the server's own, such
+//!   as the `sunsubscribe` of a slot that moved, confirms nothing.
 //!
 //! # Examples
 //!
@@ -48,7 +62,10 @@ pub type Messages = Pin<Box<dyn Stream<Item = Pushed> + Send>>;
 #[cfg(feature = "transport")]
 pub trait Transport: Send + Sync {
     /// Opens a connection to the server at `host` and `port`, as the configuration, a sentinel or a node of a cluster names it. The
-    /// client sends `HELLO` or `AUTH` itself, and drops the future after the time limit of a connection.
+    /// client sends `HELLO` or `AUTH` itself, and drops the future after
+    /// [`connect_timeout`](crate::LockClientBuilder::connect_timeout), which includes the login.
+    ///
+    /// The call comes from the client's runtime, or from a thread with a runtime of its own after that one has ended.
     ///
     /// # Errors
     ///
@@ -63,7 +80,8 @@ pub trait Transport: Send + Sync {
     ///
     /// The client then names no connections, and takes for granted that a connection leads to one server and no proxy, that scripts
     /// may publish, and that only the runtime of the builder reaches the server: `own_runtime` and `build_blocking` are
-    /// [`Error::Config`](crate::Error::Config).
+    /// [`Error::Config`](crate::Error::Config). **Where that is not so, two owners could hold one lock**: for a tunnel to
+    /// one server, set [`EndpointKind::Server`](crate::EndpointKind::Server) instead.
     fn is_in_process(&self) -> bool {
         false
     }
@@ -78,8 +96,8 @@ pub struct Link {
 
 #[cfg(feature = "transport")]
 impl Link {
-    /// Returns an open connection. `ended` completes with the reason when the connection ends; the client drops it to end
-    /// the connection.
+    /// Returns an open connection. `ended` completes with the reason when the connection ends. The client ends the
+    /// connection by dropping `ended`, so this future owns what closes it.
     pub fn new(
         connection: impl Connection + 'static,
         ended: impl Future<Output = String> + Send + 'static,
@@ -100,11 +118,11 @@ impl std::fmt::Debug for Link {
 
 /// An open connection to one server.
 pub trait Connection: Send + Sync {
-    /// Sends the command `name` with `args`; the answer may be [`Frame::Error`]. Commands are sent in the order in which their futures
-    /// are first polled, and their answers arrive in that order. A command that is sent after the connection's end may stay unanswered.
+    /// Sends the command `name` with `args`, of which a subcommand is the first; the answer may be [`Frame::Error`]. Commands are
+    /// sent in the order in which their futures are first polled, and their answers arrive in that order. A command that is sent after the connection's end may stay unanswered.
     ///
-    /// `SUBSCRIBE`, `SSUBSCRIBE` and their opposites have one answer each, when the server has confirmed all their channels: any
-    /// frame but an error.
+    /// `SUBSCRIBE`, `SSUBSCRIBE` and their opposites complete once the server has confirmed every channel, with any frame, or with
+    /// [`Frame::Error`].
     ///
     /// # Errors
     ///
@@ -112,28 +130,29 @@ pub trait Connection: Send + Sync {
     ///
     /// # Cancel safety
     ///
-    /// A command that was sent stays sent; its answer is dropped.
+    /// A command whose sending has begun is sent whole; its answer is read and dropped.
     fn send(&self, name: &'static str, args: Vec<Bytes>) -> BoxFuture<'_, Result<Frame, Arc<str>>>;
 
     /// Returns the messages that arrive from now on. The client calls it once at most.
     fn messages(&self) -> Messages;
 }
 
-/// A value of the server, in either version of the protocol.
+/// A value of the server, in either version of the protocol. Attributes of RESP3 are left out; no answer that the client needs is
+/// a double, a boolean or a big number.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum Frame {
-    /// No value.
+    /// No value: a null string, a null list, or the null of RESP3.
     Null,
     /// An integer.
     Number(i64),
     /// A short text of the server's own, such as `OK`.
     Status(Bytes),
-    /// A string of bytes.
+    /// A string of bytes; of a verbatim string the part behind its format.
     Text(Bytes),
     /// A refusal, with its message.
     Error(String),
-    /// Several values.
+    /// Several values: a list or a set.
     List(Vec<Frame>),
     /// Names and values.
     Map(Vec<(Frame, Frame)>),

@@ -12,7 +12,10 @@ use super::{
     log_in::{Failed, Greeted, RefusedHandshakes, shake_hands},
     opener::{ConnectOptions, Opened, Opener, ServerConfig, SocketOptions},
 };
-use crate::transport::{self, Link};
+use crate::{
+    server_text,
+    transport::{self, Link},
+};
 
 /// A transport of the program.
 #[derive(Clone)]
@@ -52,7 +55,7 @@ impl ProgramTransport {
         Err(refused.into_error())
     }
 
-    /// Opens a connection and logs in. Both may fail for the network between, which the transport alone knows: a connection
+    /// Opens a connection and logs in. Both may fail for the network, of which only the transport knows: a connection
     /// that ends meanwhile says nothing about the handshake.
     async fn open_by(
         &self,
@@ -60,9 +63,9 @@ impl ProgramTransport {
         (host, port): &Address,
         server: &ServerConfig,
     ) -> Result<Opened, Failed> {
-        let of_the_network = |details| ConnectError {
+        let of_the_network = |details: String| ConnectError {
             kind: ConnectErrorKind::Network,
-            details,
+            details: server_text::shown(&details),
         };
         let linked = self.transport.connect(host, *port).await;
         let Link {
@@ -100,16 +103,16 @@ impl Opener for ProgramTransport {
         server: &ServerConfig,
         options: ConnectOptions,
     ) -> BoxFuture<Result<Opened, ConnectError>> {
-        let (given, mut server) = (self.clone(), server.clone());
+        let (transport, mut server) = (self.clone(), server.clone());
         if self.transport.is_in_process() {
-            // A name tells processes apart. It has the id of this one, with which a simulation would differ each time.
+            // A name tells processes apart by the id of this process, with which a simulation would differ each time.
             server.connection_name = None;
         }
         let wait = self
             .wait
             .map_or(options.timeout, |wait| wait.min(options.timeout));
         Box::pin(async move {
-            let opened = timeout(wait, given.open(&server, options)).await;
+            let opened = timeout(wait, transport.open(&server, options)).await;
             opened.unwrap_or_else(|_| Err(ConnectError::timeout()))
         })
     }

@@ -9,12 +9,14 @@ impl LockClientBuilder {
     /// Reaches the servers by `transport`, instead of sockets: see [`transport`](crate::transport). The URL, or
     /// [`sentinel`](Self::sentinel), [`replicated`](Self::replicated) or [`cluster`](Self::cluster), still names them.
     ///
-    /// [`Error::Config`](crate::Error::Config) in [`build`](Self::build) beside what sockets alone have: TLS, a resolver, a unix
-    /// socket, a provider of credentials.
+    /// # Errors
+    ///
+    /// [`build`](Self::build) fails with [`Error::Config`](crate::Error::Config) if TLS, a resolver, a unix socket or a provider of
+    /// credentials is set too: these belong to sockets.
     ///
     /// # Redisson
     ///
-    /// None; `Config.setNettyHook` reaches as far down.
+    /// None; `Config.setNettyHook` sees the connections, and cannot replace them.
     pub fn transport(mut self, transport: impl Transport + 'static) -> Self {
         self.transport = Some(Arc::new(transport));
         self
