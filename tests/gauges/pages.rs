@@ -419,7 +419,7 @@ fn all_log_lines_are_written_alike() {
             "use tracing::debug",
             "use tracing::info",
             "tracing::event!",
-            "log::",
+            " log::",
         ];
         let found: Vec<_> = others
             .iter()
