@@ -57,19 +57,19 @@ fn histories_keep_the_rules() {
     }
     let profile = std::env::var("PROFILE").unwrap_or_default();
     assert!(profile.is_empty(), "PROFILE needs a SEED");
-    play(None);
+    play(None, 600);
 }
 
 /// The same on the models of the scripts, without connections.
 #[test]
 fn histories_on_models_keep_the_rules() {
-    play(Some(Kind::Model));
+    play(Some(Kind::Model), 200);
 }
 
-fn play(world: Option<Kind>) {
+fn play(world: Option<Kind>, enough: u64) {
     let campaign = Campaign {
         first: number("FIRST_SEED").unwrap_or(1),
-        histories: number("HISTORIES").unwrap_or(600),
+        histories: number("HISTORIES").unwrap_or(enough),
         world,
         shrinks: std::env::var("SHRINK").as_deref() != Ok("skip"),
     };
