@@ -87,7 +87,7 @@ SUBMAKE := $(MAKE) --no-print-directory
 	lint-lean without-features doc programs bench-peers \
 	output bench-compare bench-shares bench-check bench-gauges bench-permits weight soak tokens peers interop-all servers servers-all topologies failovers \
 	package msrv minimal-versions api deny typos semver \
-	compose windows models explore explore-mutants simulate simulate-mutants differential run-small run-interop run-interop-all run-topologies run-failovers
+	compose windows windows-tests other-platforms models explore explore-mutants simulate simulate-mutants differential run-small run-interop run-interop-all run-topologies run-failovers
 
 help: ## Lists the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -256,8 +256,18 @@ semver: ## The public API against the last release (needs cargo-semver-checks an
 compose: ## Starts each profile of docker-compose.yml and runs `rlock doctor` against it (needs Docker)
 	tools/compose.sh
 
-windows: ## Checks that the library, the test kit and rlock compile for Windows (needs rustup; fetches a C compiler if need be)
+windows: ## Checks that the library with its tests, the test kit and rlock compile for Windows (needs rustup; fetches a C compiler if need be)
 	tools/windows.sh
+
+windows-tests: ## Unit tests and the simulator under wine (installs wine; 10 minutes; ONLY=part of their names)
+	tools/windows.sh --test $(ONLY)
+
+other-platforms: ## Checks that the library without C code compiles for macOS and for Linux on arm64 (needs rustup)
+	@for target in aarch64-apple-darwin aarch64-unknown-linux-gnu; do \
+		rustup target add $$target && echo "other-platforms: $$target" && \
+		$(CARGO) clippy --target $$target -p redisson-lock --no-default-features \
+			--features blocking,fred,metrics,redisson-yaml,serde -- -D warnings || exit 1; \
+	done
 
 # Builds all test programs, and notes where they are, for tools/run-tests.sh. Forgets what earlier runs have left out.
 programs:

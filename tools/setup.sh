@@ -12,6 +12,7 @@
 #           redis     redis-server, or the program that REDIS_SERVER names
 #           java      a JDK of version 17 or later, and Maven
 #           valgrind  for `make bench-check`, which counts instructions
+#           wine      for `make windows-tests`
 #
 # Without arguments: --need rust --need cc --need redis --want java.
 #
@@ -32,7 +33,7 @@ say() { printf 'setup: %s\n' "$*"; }
 has() { command -v "$1" >/dev/null 2>&1; }
 
 usage() {
-    sed -n '4,16s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
+    sed -n '4,17s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
     exit 2
 }
 
@@ -66,6 +67,8 @@ java_ok() { jdk_ok && has mvn; }
 
 valgrind_ok() { valgrind --version >/dev/null 2>&1; }
 
+wine_ok() { has wine; }
+
 # --- what to say about what is not -------------------------------------------------------------------------------
 
 hint_rust() {
@@ -96,6 +99,7 @@ hint_java() {
 }
 
 hint_valgrind() { hint "valgrind" "valgrind" "valgrind" "not for current versions of macOS"; }
+hint_wine() { hint "wine" "wine wine64" "wine" "brew install --cask wine-stable"; }
 
 # --- apt-get -----------------------------------------------------------------------------------------------------
 
@@ -193,6 +197,8 @@ get_java() {
 
 get_valgrind() { in_lists valgrind || refresh_lists; install_packages valgrind; }
 
+get_wine() { in_lists wine64 || refresh_lists; install_packages wine wine64; }
+
 # --- arguments ---------------------------------------------------------------------------------------------------
 
 check_only=no
@@ -202,7 +208,7 @@ while [ $# -gt 0 ]; do
     case $1 in
         --check) check_only=yes; shift ;;
         --need | --want)
-            case ${2:-} in rust | cc | redis | java | valgrind) ;; *) usage ;; esac
+            case ${2:-} in rust | cc | redis | java | valgrind | wine) ;; *) usage ;; esac
             if [ "$1" = --need ]; then needed+=" $2"; else wanted+=" $2"; fi
             shift 2 ;;
         *) usage ;;
