@@ -36,7 +36,7 @@ declare -A name=(
     [fred]='fred alone: no waiting, no renewal, no repetition'
     [redis]='redis-rs alone: the same'
 )
-declare -A most_mebibytes=([lean]=4.6)
+declare -A most_mebibytes=([lean]=4.4)
 
 # Writes the program of a row.
 write_program() {

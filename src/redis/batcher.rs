@@ -149,8 +149,9 @@ impl Batcher {
         &self.runtime
     }
 
-    /// Runs `future` on the runtime of the carriers.
+    /// Runs `future` on the runtime of the carriers. Boxed, so that one type of task is compiled instead of one for each caller.
     pub(crate) fn spawn(&self, future: impl Future<Output = ()> + Send + 'static) {
+        let future: BoxFuture<()> = Box::pin(future);
         self.runtime.spawn(future);
     }
 

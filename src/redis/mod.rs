@@ -287,7 +287,9 @@ impl Tasks {
         }
     }
 
+    /// Boxes the task, so that one type of task is compiled instead of one for each caller.
     fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let task: BoxFuture<()> = Box::pin(task);
         self.tracker.spawn_on(task, &self.runtime);
     }
 
