@@ -101,6 +101,7 @@ async fn the_question_names_the_holder_and_frees_no_other() {
     ] {
         server.command::<u32>(&["DEL", "a"]).await;
         server.command::<u32>(&["HSET", "a", HOLDER, "1"]).await;
+        shell.asks().await;
         shell.line("$T unlock a --force; echo co''de=$?");
         let shown = shell.shows("[y/N]").await;
         assert!(shown.contains(HOLDER), "{shown:?}");

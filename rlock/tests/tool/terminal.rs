@@ -47,6 +47,7 @@ async fn keys_end_the_command_and_the_loop_around_it() {
         shell.asks().await;
         shell.line("echo co''de=$?");
         shell.shows(&format!("code={code}")).await;
+        shell.asks().await;
         is_released(&server).await;
     }
     // A loop of the shell, and a script, go no further.
@@ -62,6 +63,7 @@ async fn keys_end_the_command_and_the_loop_around_it() {
         !shown.contains("next") && !shown.contains("begun"),
         "{shown:?}"
     );
+    shell.asks().await;
     shell.line("sh -c '$T run a -- sh -c \"echo be''gun; exec sleep 60\"; echo ne\"\"xt'");
     shell.shows("begun").await;
     shell.keys("\x03");
@@ -92,6 +94,7 @@ async fn a_command_is_stopped_by_a_key_and_goes_on() {
     shell.line("fg");
     shell.line("two");
     shell.shows("got two").await;
+    shell.asks().await;
     shell.line("echo co''de=$?");
     shell.shows("code=0").await;
     is_released(&server).await;
@@ -111,6 +114,7 @@ async fn a_command_that_is_stopped_for_longer_than_its_lease_does_not_go_on() {
     let shown = shell.shows("code=").await;
     assert!(shown.contains("was lost"), "{shown:?}");
     shell.shows("76").await;
+    shell.asks().await;
     shell.line("echo tw''o");
     let shown = shell.shows("two").await;
     assert!(!shown.contains("got"), "{shown:?}");

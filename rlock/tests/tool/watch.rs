@@ -355,11 +355,13 @@ async fn a_terminal_has_a_table_that_redraws() {
         // The screen of before is back.
         shell.shows("\x1b[?1049l").await;
         shell.shows("code=0").await;
+        shell.asks().await;
     }
     shell.line("$T watch; echo co''de=$?");
     shell.shows("locks: 0").await;
     shell.keys("\x03");
     shell.shows("code=0").await;
+    shell.asks().await;
     // A killed one leaves no raw terminal behind.
     shell.line("$T watch & sleep 0.3; stty -a | grep -o ' icanon'; kill %1; echo do''ne");
     shell.shows("done").await;
