@@ -178,8 +178,10 @@ async fn release_that_is_lost_as_its_runtime_ends_is_sent_again(is_awaited: bool
 #[tokio::test(flavor = "multi_thread")]
 async fn permits_dropped_as_their_runtime_ends_are_released() {
     let server = Server::start().await;
+    let (lines, keep) = LogLines::record(tracing::Level::INFO);
+    drop(keep);
     for runtime in [current_thread, multi_thread] {
-        let url = server.url();
+        let (url, recorded) = (server.url(), lines.clone());
         let program = async move {
             let client = connect(&url).await;
             let pool = client.semaphore("pool");
@@ -199,16 +201,48 @@ async fn permits_dropped_as_their_runtime_ends_are_released() {
             drop(pool.acquire().await.unwrap());
             outlives
         };
-        tokio::task::spawn_blocking(move || drop(main_of(runtime(), program)))
-            .await
-            .unwrap();
+        let ends = move || {
+            let _keep = tracing::subscriber::set_default(recorded);
+            drop(main_of(runtime(), program));
+        };
+        tokio::task::spawn_blocking(ends).await.unwrap();
         let left: String = server.command(&["GET", "pool"]).await;
-        assert_eq!(left, "9");
-        assert_eq!(
+        let left = (
+            left,
             server.command::<u32>(&["EXISTS", "{ends}:timeout"]).await,
-            0
         );
+        assert_eq!(left, ("9".to_owned(), 0), "{:?}", lines.with(""));
     }
+}
+
+/// The end of a runtime may send two releases at once, by two threads. The server refuses a release under a result key that a later
+/// one has used.
+#[tokio::test(flavor = "multi_thread")]
+async fn releases_as_a_runtime_ends_share_no_result_key() {
+    let server = Server::start().await;
+    let proxy = Proxy::start(server.port()).await;
+    let (url, faults) = (proxy.url(), proxy.faults());
+    let program = async move {
+        let pool = connect(&url).await.semaphore("pool");
+        pool.try_set_permits(2).await.unwrap();
+        let (dropped, outlives) = (pool.acquire().await.unwrap(), pool.acquire().await.unwrap());
+        let mut release = pin!(dropped.release());
+        faults.lose_next_request();
+        while faults.lost_requests() == 0 {
+            let _: bool = poll!(&mut release).is_ready();
+            yield_now().await;
+            // Blocks the runtime, so that it ends before it notices that its connection is cut.
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        outlives
+    };
+    tokio::task::spawn_blocking(move || drop(main_of(current_thread(), program)))
+        .await
+        .unwrap();
+    let left: String = server.command(&["GET", "pool"]).await;
+    assert_eq!(left, "2");
+    let keys: Vec<String> = server.command(&["KEYS", "*"]).await;
+    assert_eq!(keys.len(), 3, "the semaphore, and the results: {keys:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

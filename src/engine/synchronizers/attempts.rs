@@ -34,6 +34,8 @@ struct KeySuffixes {
 pub(super) struct Ongoing {
     pub(super) attempt: Attempt,
     suffixes: Arc<Mutex<KeySuffixes>>,
+    /// Whether the end of this frees the result key.
+    is_answered_at_end: bool,
 }
 
 impl Attempts {
@@ -70,15 +72,26 @@ impl Attempts {
                 lasts: self.lasts,
             },
             suffixes: self.suffixes.clone(),
+            is_answered_at_end: true,
         }
+    }
+}
+
+impl Ongoing {
+    /// Keeps the result key from later attempts: the request is sent after the end of this. A later attempt under the key, which
+    /// another thread may send first, would have the server refuse it.
+    pub(super) fn sent_later(&mut self) {
+        self.is_answered_at_end = false;
     }
 }
 
 impl Drop for Ongoing {
     fn drop(&mut self) {
-        lock(&self.suffixes)
-            .free
-            .push(self.attempt.key_suffix.clone());
+        if self.is_answered_at_end {
+            lock(&self.suffixes)
+                .free
+                .push(self.attempt.key_suffix.clone());
+        }
     }
 }
 

@@ -58,7 +58,7 @@ struct Operation {
     /// Gone when no caller waits for the result.
     caller: Weak<LastRefusal>,
     is_over: bool,
-    _ongoing: Ongoing,
+    ongoing: Ongoing,
 }
 
 impl Operation {
@@ -80,7 +80,7 @@ impl Operation {
             gives_back: false,
             caller: Weak::new(),
             is_over: false,
-            _ongoing: ongoing,
+            ongoing,
         }
     }
 
@@ -132,7 +132,10 @@ impl Drop for Operation {
                 .no_answer(&self.spec, NO_ANSWER)
                 .with_note(FORGOTTEN);
             self.engine.log_unreleased(&self.spec, &error);
-        } else if !self.engine.add_final_request(self.request.clone()) {
+            return;
+        }
+        self.ongoing.sent_later();
+        if !self.engine.add_final_request(self.request.clone()) {
             self.engine
                 .log_unreleased(&self.spec, &self.engine.closed_error());
         }
