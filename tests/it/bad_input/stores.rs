@@ -299,7 +299,12 @@ async fn a_key_store_that_is_replaced_is_used_at_the_next_connection() {
         "x509 -req -in rsa.csr -CA mid.crt -CAkey mid.key -CAcreateserial -days 2 -extfile names -out rsa.crt",
     );
     let second = store("rsa");
-    std::fs::write(dir.join("own.p12"), &first).unwrap();
+    // At once: a connection that opens meanwhile would find an empty file.
+    let replace = |bytes: &[u8]| {
+        std::fs::write(dir.join("new.p12"), bytes).unwrap();
+        std::fs::rename(dir.join("new.p12"), dir.join("own.p12")).unwrap();
+    };
+    replace(&first);
     let client = builder(&server)
         .ca_file(dir.join("ca.crt"))
         .key_store(dir.join("own.p12"), "s3cret")
@@ -319,15 +324,15 @@ async fn a_key_store_that_is_replaced_is_used_at_the_next_connection() {
     };
     let (lines, _keep) = LogLines::record(tracing::Level::WARN);
     let told = || lines.with("the TLS files cannot be used").len();
-    std::fs::write(dir.join("own.p12"), &second[..second.len() / 2]).unwrap();
+    replace(&second[..second.len() / 2]);
     cut().await;
     cut().await;
     assert_eq!(told(), 1, "{:#?}", lines.with(""));
-    std::fs::write(dir.join("own.p12"), "a text").unwrap();
+    replace(b"a text");
     cut().await;
     assert_eq!(told(), 2, "a new fault: {:#?}", lines.with(""));
     // From now on the server trusts the authority of the second certificate alone.
-    std::fs::write(dir.join("own.p12"), &second).unwrap();
+    replace(&second);
     let other = dir.join("mid.crt").display().to_string();
     let _: String = server
         .command(&["CONFIG", "SET", "tls-ca-cert-file", &other])
