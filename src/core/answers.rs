@@ -215,6 +215,8 @@ impl<W> Machine<W> {
             && !sent.is_doubtful
             && !is_stale;
         let Some(taker) = waiter.or_else(|| self.first_for(may_pass, owner, facts)) else {
+            // Another task of the owner asks again, if one waits: a release would cost it the turn.
+            self.fields[index].is_asked_in_doubt = true;
             return;
         };
         let Some((holder, terms)) = self

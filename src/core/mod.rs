@@ -20,7 +20,7 @@
 //! | F4 | a renewal or a verification is due | renew |
 //!
 //! F1 waits for three things: until [`free_after`](field::Field::free_after) after a loss by the clock; while an acquire is in
-//! doubt that a waiter would ask for again; and after a refusal.
+//! doubt, or its hold has no taker, and a waiter would ask for the same; and after a refusal.
 //!
 //! # The waiter that may ask
 //!

@@ -76,6 +76,7 @@ systems! {
     fair_twins: "fair-twins",
     fair_twins_drops: "fair-twins-drops",
     fair_twins_turn: "fair-twins-turn",
+    fair_twins_fixed: "fair-twins-fixed",
     fair_twins_tries: "fair-twins-tries",
     fair_nested: "fair-nested",
     fair_tries: "fair-tries",

@@ -145,6 +145,15 @@ fn small_fair() -> Vec<System> {
                 dropped_future,
             )))
         },
+        // The same, and the other one has a lease of its own, which the hold of the first one has not.
+        System {
+            begins: QUEUED,
+            ..fair(twins(with(
+                system("fair-twins-fixed", [["LU", "FU"], ["LU", "LU"]]),
+                0,
+                dropped_future,
+            )))
+        },
         // A task that tries gets the lock while another one of its owner waits.
         fair(twins(with(
             system("fair-twins-tries", tries),
