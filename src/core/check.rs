@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{
     Machine,
-    facts::Facts,
+    facts::{Effects, Facts},
     field::{Field, Op, What},
     keys::{Channel, Kind, Owner},
     tenure::{HoldState, Holds, Tenure, Window},
@@ -126,6 +126,23 @@ impl<W> Machine<W> {
                 State::Given(key) => self.holds.get(key).is_some(),
                 _ => true,
             })
+    }
+
+    /// Whether a tick leaves a time that has come: a timer would have no end.
+    pub fn spins(&self, facts: &Facts<'_>) -> bool
+    where
+        W: Clone,
+    {
+        let is_due = |machine: &Self| {
+            let next = machine.look_at(facts);
+            next.is_some_and(|at| at.has_come(facts.now))
+        };
+        let after_tick = || {
+            let mut machine = self.clone();
+            machine.tick(facts, &mut Effects::default());
+            machine
+        };
+        is_due(self) && is_due(&after_tick())
     }
 
     /// Whether an operation of this kind is under way or waits for its batch.

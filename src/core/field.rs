@@ -97,7 +97,7 @@ pub struct Field {
     pub op: Option<Op>,
     /// The server counts at most so many holds.
     most: u32,
-    /// The server counts none after this time. A request under way that may prolong a hold has no such end yet.
+    /// The server counts none after this time.
     until: Time,
     /// A release may have been executed.
     pub release_doubt: Option<Doubt>,
@@ -226,10 +226,15 @@ impl Field {
         self.is_given_up = false;
     }
 
+    /// When the belief ends. A request under way that may prolong a hold decides it.
+    pub fn ends(&self) -> Option<Time> {
+        let may_grow = self.sent().is_some_and(Sent::may_prolong);
+        (self.most > 0 && !may_grow).then_some(self.until)
+    }
+
     /// Ends the belief when its time has come.
     pub fn expire(&mut self, now: Time) {
-        let may_grow = self.sent().is_some_and(Sent::may_prolong);
-        if self.most > 0 && self.until.has_come(now) && !may_grow {
+        if self.ends().is_some_and(|end| end.has_come(now)) {
             self.most = 0;
             self.settle();
         }

@@ -271,7 +271,7 @@ impl<W> Machine<W> {
         self.settle(facts, out);
     }
 
-    /// The next time at which [`tick`](Self::tick) finds something to do.
+    /// The next time at which [`tick`](Self::tick) finds something to do. What an answer or a batch decides has no time.
     pub fn look_at(&self, facts: &Facts<'_>) -> Option<Time> {
         let limits = facts.limits;
         let of_waiters = self
@@ -287,11 +287,14 @@ impl<W> Machine<W> {
         });
         let of_fields = self.fields.iter().flat_map(|field| {
             let free = (field.free_after > facts.now).then_some(field.free_after);
-            [free, (field.most() > 0).then(|| field.until())]
+            [free, field.ends()]
         });
         let of_tenure = self.tenure.iter().flat_map(|tenure| {
-            let asks = self.is_asked_about(tenure).then_some(tenure.ask_at);
-            [Some(tenure.valid_until), asks]
+            let is_idle = self
+                .field(tenure.field)
+                .is_some_and(|field| field.op.is_none());
+            let asks = is_idle && self.is_asked_about(tenure);
+            [Some(tenure.valid_until), asks.then_some(tenure.ask_at)]
         });
         let times = of_fields.chain(of_tenure).flatten();
         times.chain(of_waiters).chain(of_holds).min()

@@ -66,6 +66,7 @@ impl Rig {
         };
         let result = event(&mut self.machine, &facts, &mut out);
         assert_eq!(self.machine.broken(&facts), None);
+        assert!(!self.machine.spins(&facts));
         self.woken.extend(out.wake);
         self.listens.extend(out.listen);
         for key in out.send {
@@ -391,6 +392,21 @@ fn a_hold_is_renewed_after_a_third_of_its_lease() {
     let tenure = rig.machine.tenure().expect("A has the lock");
     assert_eq!(tenure.valid_until, rig.now + (LEASE - DRIFT));
     rig.sends_nothing();
+}
+
+#[test]
+fn no_timer_waits_for_an_answer() {
+    let mut rig = Rig::new();
+    rig.hold(A);
+    rig.pass(LEASE / 3);
+    rig.event(|machine, facts, out| machine.tick(facts, out));
+    rig.sends(A, Request::Renew { lease: LEASE });
+    // The next renewal would be due.
+    rig.pass(LEASE / 10);
+    rig.event(|machine, facts, out| machine.tick(facts, out));
+    rig.sends_nothing();
+    rig.answer(A, Answer::Unanswered);
+    rig.sends(A, Request::Renew { lease: LEASE });
 }
 
 #[test]

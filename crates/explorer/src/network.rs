@@ -6,7 +6,7 @@ use crate::{
     core::tenure::Hold,
     server::{Data, Heard, Holder},
     system::{System, TASKS, TICK},
-    world::{Client, FromServer, NOW, OLDEST, World},
+    world::{Client, FromServer, NOW, OLDEST, World, facts},
 };
 
 impl World {
@@ -253,11 +253,19 @@ impl World {
         let index = client as usize;
         let state = &mut self.clients[index];
         state.lags = false;
+        let next = state.machine.look_at(&facts(state, system));
+        // What waits for its batch has no timer.
+        let is_told = next.is_some_and(|at| at.has_come(NOW + TICK)) || !state.queued.is_empty();
         let held = state.machine.tenure().copied();
         state.machine.rebase(TICK, NOW, OLDEST);
         state.is_aged = held.is_some();
         self.in_allowance[index] = false;
         if !system.timers_lag {
+            if !is_told && self.is_timer_due(&self.clients[index], system) {
+                self.wrong = self
+                    .wrong
+                    .or(Some("something is due, and no timer tells it"));
+            }
             self.event(client, system, |machine, facts, out| {
                 machine.tick(facts, out)
             });

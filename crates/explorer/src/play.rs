@@ -148,7 +148,9 @@ impl World {
         };
         let result = event(&mut state.machine, &facts, &mut out);
         if self.wrong.is_none() {
-            self.wrong = state.machine.broken(&facts);
+            let spins = state.machine.spins(&facts);
+            let spins = spins.then_some("a tick leaves a time that has come");
+            self.wrong = state.machine.broken(&facts).or(spins);
         }
         for task in out.wake {
             state.tasks[task as usize].is_woken = true;
