@@ -76,8 +76,8 @@ impl<W> Machine<W> {
                 first != Some(key) || goes_on(waiter)
             }),
             false => {
-                let first = self.waiters.first().and_then(|key| self.waiters.get(key));
-                self.tenure.is_some() || first.is_none_or(goes_on)
+                let first = self.waiters.first();
+                self.tenure.is_some() || first.is_none_or(|(_, first)| goes_on(first))
             }
         }
     }

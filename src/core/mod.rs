@@ -198,7 +198,7 @@ impl<W> Machine<W> {
         }
         self.fields[index].op = None;
         let what = self
-            .next(index, facts)
+            .next(index, self.may_ask(facts), facts)
             .filter(|what| what.kind() == key.kind);
         let request = what.map(|what| self.send(index, what, facts));
         self.settle(facts, out);

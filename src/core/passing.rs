@@ -96,11 +96,10 @@ impl<W> Machine<W> {
         facts: &Facts<'_>,
     ) -> Option<WaiterKey> {
         let first = match facts.limits.is_fair {
-            true => self.waiters.first_of(field).map(|(key, _)| key),
+            true => self.waiters.first_of(field),
             false => self.waiters.first(),
         };
-        let first = first.filter(|_| may_pass)?;
-        let waiter = self.waiters.get(first)?;
+        let (first, waiter) = first.filter(|_| may_pass)?;
         let waits = matches!(waiter.state, State::Queued | State::Parked { .. });
         (waits && waiter.terms == Terms::Watched).then_some(first)
     }

@@ -25,11 +25,12 @@ impl<W> Machine<W> {
         }
         self.answer_ends(out);
         self.settle_channels(facts, out);
-        while let Some((owner, place)) = self.find_asker_without_field(facts) {
-            self.fields.insert(place, Field::new(owner));
+        let may_ask = self.may_ask(facts);
+        if may_ask {
+            self.add_fields(facts);
         }
         for index in 0..self.fields.len() {
-            self.queue(index, facts, out);
+            self.queue(index, may_ask, facts, out);
         }
         self.fields.retain(|field| !field.is_idle());
     }
@@ -58,52 +59,57 @@ impl<W> Machine<W> {
         }
     }
 
-    /// An owner under whose field a waiter may ask, and the place of that field.
-    fn find_asker_without_field(&self, facts: &Facts<'_>) -> Option<(Owner, usize)> {
-        self.askers(facts).find_map(|(_, owner)| {
+    /// Adds the fields under which waiters ask now.
+    fn add_fields(&mut self, facts: &Facts<'_>) {
+        // A tenure has its field.
+        let most = if facts.limits.is_fair { usize::MAX } else { 1 };
+        let owners = self
+            .waiters
+            .first_in_line(most)
+            .map(|(_, waiter)| waiter.owner);
+        let is_new =
+            |owner: &Owner| self.find(*owner).is_none() && self.asker(*owner, facts).is_some();
+        let new: Vec<Owner> = owners.filter(is_new).collect();
+        for owner in new {
             let place = self
                 .fields
                 .binary_search_by_key(&owner, |field| field.owner);
-            place.err().map(|place| (owner, place))
-        })
+            if let Err(place) = place {
+                self.fields.insert(place, Field::new(owner));
+            }
+        }
     }
 
-    /// Waiters that may ask, with the fields under which they do. The one that asks already keeps its turn.
-    pub(super) fn askers(&self, facts: &Facts<'_>) -> impl Iterator<Item = (WaiterKey, Owner)> {
-        let (tenure, is_fair) = (self.tenure, facts.limits.is_fair);
-        let may_ask = move |key: WaiterKey, waiter: &Waiter<W>| {
-            let is_first = || match is_fair {
-                true => self.waiters.first_of(waiter.owner).map(|(key, _)| key) == Some(key),
-                false => self.waiters.first() == Some(key),
-            };
-            waiter.state == State::Queued
-                && match tenure {
-                    Some(tenure) if tenure.holder == waiter.owner => true,
-                    Some(_) => is_fair && waiter.waits && is_first(),
-                    None => !waiter.waits || is_first(),
-                }
+    /// The waiter that may ask under the field of `owner`. The one that asks already keeps its turn.
+    pub(super) fn asker(&self, owner: Owner, facts: &Facts<'_>) -> Option<(WaiterKey, &Waiter<W>)> {
+        let is_queued = |(_, waiter): &(WaiterKey, &Waiter<W>)| waiter.state == State::Queued;
+        let first = || match facts.limits.is_fair {
+            true => self.waiters.first_of(owner),
+            false => self
+                .waiters
+                .first()
+                .filter(|(_, first)| first.owner == owner),
         };
-        let most = if is_fair || tenure.is_some() {
-            usize::MAX
-        } else {
-            1
-        };
-        let askers = self.waiters.first_in_line(most);
-        let askers = askers.filter(move |(key, waiter)| may_ask(*key, waiter));
-        askers.map(move |(key, waiter)| match tenure {
-            Some(tenure) if tenure.holder == waiter.owner => (key, tenure.field),
-            _ => (key, waiter.owner),
-        })
+        match self.tenure {
+            Some(tenure) if tenure.field == owner => {
+                self.waiters.of(tenure.holder, false).find(is_queued)
+            }
+            Some(_) => first().filter(|first| facts.limits.is_fair && is_queued(first)),
+            None => first()
+                .into_iter()
+                .chain(self.waiters.of(owner, true))
+                .find(is_queued),
+        }
     }
 
     /// Queues the next operation of a field, unless a request is under way or the same one waits already.
-    pub(super) fn queue(&mut self, index: usize, facts: &Facts<'_>, out: &mut Effects<W>) {
+    fn queue(&mut self, index: usize, may_ask: bool, facts: &Facts<'_>, out: &mut Effects<W>) {
         let waiting = match self.fields[index].op {
             Some(Op::Sent(_)) => return,
             Some(Op::Queued(key)) => Some(key.kind),
             None => None,
         };
-        let Some(next) = self.next(index, facts) else {
+        let Some(next) = self.next(index, may_ask, facts) else {
             return;
         };
         let kind = next.kind();
@@ -121,7 +127,7 @@ impl<W> Machine<W> {
     }
 
     /// The next operation of a field: F1 to F4.
-    pub(super) fn next(&self, index: usize, facts: &Facts<'_>) -> Option<What> {
+    pub(super) fn next(&self, index: usize, may_ask: bool, facts: &Facts<'_>) -> Option<What> {
         let field = &self.fields[index];
         let here = self.tenure.filter(|tenure| tenure.field == field.owner);
         if self.is_release_due(field, facts) {
@@ -131,11 +137,8 @@ impl<W> Machine<W> {
                 in_time: !valid_until.has_come(facts.now),
             });
         }
-        let asker = self.askers(facts).find(|(_, under)| *under == field.owner);
-        let asker = asker.and_then(|(key, _)| Some((key, self.waiters.get(key)?)));
-        if let Some((key, waiter)) = asker
-            && (self.tenure.is_some() || self.may_follow(field, facts))
-        {
+        let asker = self.asker(field.owner, facts).filter(|_| may_ask);
+        if let Some((key, waiter)) = asker {
             return Some(What::Acquire {
                 for_waiter: Some(key),
                 terms: waiter.terms,
@@ -175,27 +178,23 @@ impl<W> Machine<W> {
             let lease = terms.lease(facts.limits);
             facts.limits.certain_end(facts.now, lease) >= field.until()
         };
-        let is_wanted = field.is_asked_in_doubt
-            && self.askers(facts).any(|(key, under)| {
-                let waiter = self.waiters.get(key);
-                under == field.owner && waiter.is_some_and(|waiter| keeps(waiter.terms))
-            });
+        let asker = || self.asker(field.owner, facts);
+        let is_wanted =
+            field.is_asked_in_doubt && asker().is_some_and(|(_, waiter)| keeps(waiter.terms));
         field.most() > want && may_free && !field.is_given_up && !is_wanted
     }
 
-    /// Whether a waiter may ask under `field`: not before a due release. The first one asks for all, unless the server has the queue.
-    pub(super) fn may_follow(&self, field: &Field, facts: &Facts<'_>) -> bool {
-        self.fields.iter().all(|other| match other.sent() {
-            Some(sent) if sent.kind() == Kind::Acquire => {
-                facts.limits.is_fair || other.owner == field.owner
-            }
+    /// Whether waiters may ask: without a tenure not before a due release, and one for all unless the server has the queue.
+    pub(super) fn may_ask(&self, facts: &Facts<'_>) -> bool {
+        let is_no_hindrance = |field: &Field| match field.sent() {
+            Some(sent) if sent.kind() == Kind::Acquire => facts.limits.is_fair,
             // A release that leaves holds frees nothing.
             Some(sent) if matches!(sent.what, What::Release { holds: 0, .. }) => {
-                let is_before = sent.is_written && sent.epoch == facts.epoch;
-                is_before && other.owner != field.owner
+                sent.is_written && sent.epoch == facts.epoch
             }
-            _ => !self.is_release_due(other, facts),
-        })
+            _ => !self.is_release_due(field, facts),
+        };
+        self.tenure.is_some() || self.fields.iter().all(is_no_hindrance)
     }
 
     /// Records that the operation leaves now, and returns its request.

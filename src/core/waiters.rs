@@ -55,6 +55,9 @@ pub struct Waiter<W> {
     waker: Option<W>,
 }
 
+/// Whether a caller does not wait for a lock that is not free.
+type Tries = bool;
+
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Waiters<W> {
     records: Vec<Option<Waiter<W>>>,
@@ -62,6 +65,8 @@ pub struct Waiters<W> {
     /// Callers that wait for the lock, in the order of their waits. A caller that does not wait stands in `trying`.
     queue: VecDeque<WaiterKey>,
     trying: VecDeque<WaiterKey>,
+    /// The callers of both, by owner: those that wait, in their order, and then those that only try.
+    of_owners: Vec<(Owner, Tries, WaiterKey)>,
     /// How many records are Parked.
     parked: u32,
 }
@@ -73,6 +78,7 @@ impl<W> Default for Waiters<W> {
             free: Vec::new(),
             queue: VecDeque::new(),
             trying: VecDeque::new(),
+            of_owners: Vec::new(),
             parked: 0,
         }
     }
@@ -88,7 +94,7 @@ impl<W> Waiters<W> {
             state: State::Queued,
             waker: None,
         });
-        self.line(ask.waits).push_back(key);
+        self.join_line(key, ask.owner, ask.waits);
         key
     }
 
@@ -135,6 +141,26 @@ impl<W> Waiters<W> {
             Some(first) if *first == key => drop(line.pop_front()),
             _ => line.retain(|other| *other != key),
         }
+        let begin = self.begin_of(waiter.owner, !waiter.waits);
+        let own = self.of_owners[begin..].iter();
+        if let Some(place) = own.map(|(_, _, key)| *key).position(|other| other == key) {
+            self.of_owners.remove(begin + place);
+        }
+    }
+
+    /// Puts a caller at the end of its line.
+    fn join_line(&mut self, key: WaiterKey, owner: Owner, waits: bool) {
+        self.line(waits).push_back(key);
+        let is_before =
+            |(other, tries, _): &(Owner, Tries, WaiterKey)| (*other, *tries) <= (owner, !waits);
+        let end = self.of_owners.partition_point(is_before);
+        self.of_owners.insert(end, (owner, !waits, key));
+    }
+
+    /// Where the callers of an owner begin, or those of them that only try.
+    fn begin_of(&self, owner: Owner, tries: Tries) -> usize {
+        self.of_owners
+            .partition_point(|(other, others, _)| (*other, *others) < (owner, tries))
     }
 
     fn line(&mut self, waits: bool) -> &mut VecDeque<WaiterKey> {
@@ -156,7 +182,7 @@ impl<W> Waiters<W> {
         let waited = is_in_line(waiter.state);
         match (waited, is_in_line(state)) {
             (true, false) => self.leave_line(key, &waiter),
-            (false, true) => self.line(waiter.waits).push_back(key),
+            (false, true) => self.join_line(key, waiter.owner, waiter.waits),
             (true, true) => {
                 self.parked -= u32::from(matches!(waiter.state, State::Parked { .. }));
             }
@@ -176,10 +202,16 @@ impl<W> Waiters<W> {
     pub fn put_first(&mut self, keys: &[WaiterKey]) {
         for key in keys.iter().rev() {
             self.set(*key, State::Queued);
-            let waits = self.get(*key).is_some_and(|waiter| waiter.waits);
-            let line = self.line(waits);
-            line.pop_back();
-            line.push_front(*key);
+            let Some((owner, waits)) = self.get(*key).map(|waiter| (waiter.owner, waiter.waits))
+            else {
+                continue;
+            };
+            self.line(waits).rotate_right(1);
+            let begin = self.begin_of(owner, !waits);
+            let own = self.of_owners[begin..].iter();
+            let count = own.take_while(|(other, tries, _)| (*other, *tries) == (owner, !waits));
+            let end = begin + count.count();
+            self.of_owners[begin..end].rotate_right(1);
         }
     }
 
@@ -194,14 +226,21 @@ impl<W> Waiters<W> {
     }
 
     /// The first caller of the queue.
-    pub fn first(&self) -> Option<WaiterKey> {
-        self.queue.front().copied()
+    pub fn first(&self) -> Option<(WaiterKey, &Waiter<W>)> {
+        let key = *self.queue.front()?;
+        Some((key, self.get(key)?))
     }
 
     /// The first caller of the queue that is of this owner.
     pub fn first_of(&self, owner: Owner) -> Option<(WaiterKey, &Waiter<W>)> {
-        let mut line = self.in_line();
-        line.find(|(_, waiter)| waiter.waits && waiter.owner == owner)
+        self.of(owner, false).next()
+    }
+
+    /// The callers of an owner that wait, and then those that only try; or these alone.
+    pub fn of(&self, owner: Owner, tries: Tries) -> impl Iterator<Item = (WaiterKey, &Waiter<W>)> {
+        let own = self.of_owners[self.begin_of(owner, tries)..].iter();
+        let own = own.take_while(move |(other, _, _)| *other == owner);
+        own.filter_map(|(_, _, key)| Some((*key, self.get(*key)?)))
     }
 
     /// The callers that wait for the lock, the first one first, and then those that only try.
@@ -216,14 +255,10 @@ impl<W> Waiters<W> {
         keys.filter_map(|key| Some((key, self.get(key)?)))
     }
 
-    pub fn trying(&self) -> impl Iterator<Item = (WaiterKey, &Waiter<W>)> {
-        let keys = self.trying.iter().copied();
-        keys.filter_map(|key| Some((key, self.get(key)?)))
-    }
-
     /// The first caller that only tries, and is not of the holder.
     pub fn find_trying_beside(&self, holder: Owner) -> Option<WaiterKey> {
-        let mut trying = self.trying();
+        let keys = self.trying.iter().copied();
+        let mut trying = keys.filter_map(|key| Some((key, self.get(key)?)));
         let beside = |waiter: &Waiter<W>| waiter.state == State::Queued && waiter.owner != holder;
         trying
             .find(|(_, waiter)| beside(waiter))
@@ -251,16 +286,17 @@ impl<W> Waiters<W> {
 
     /// Parked callers of `chosen` owners whose time is `over` ask again.
     pub fn unpark(&mut self, chosen: impl Fn(Owner) -> bool, over: impl Fn(Time) -> bool) {
-        let find = |waiters: &Self| {
-            let mut line = waiters.in_line().filter(|_| waiters.has_parked());
-            let found = line.find(|(_, waiter)| match waiter.state {
-                State::Parked { until } => chosen(waiter.owner) && over(until),
-                _ => false,
-            });
-            found.map(|(key, _)| key)
-        };
-        while let Some(key) = find(self) {
-            self.set(key, State::Queued);
+        if !self.has_parked() {
+            return;
+        }
+        for waiter in self.records.iter_mut().flatten() {
+            if let State::Parked { until } = waiter.state
+                && chosen(waiter.owner)
+                && over(until)
+            {
+                waiter.state = State::Queued;
+                self.parked -= 1;
+            }
         }
     }
 
