@@ -199,6 +199,7 @@ lint-text:
 	tools/check-dependencies.sh
 	tools/check-versions.sh
 	tools/simulate-mutants.sh --check
+	$(CARGO) run --quiet -p explorer --bin mutants -- --check
 	$(CARGO) test --quiet -p pages
 	$(CARGO) run --quiet -p pages
 

@@ -29,13 +29,16 @@ impl<W> Machine<W> {
         self.fields[index].op = None;
         match sent.what {
             What::Acquire {
-                for_waiter, holds, ..
-            } => self.acquired(index, &sent, for_waiter, holds, answer, facts, out),
+                for_waiter,
+                holds,
+                waits,
+                ..
+            } => self.acquired(index, &sent, for_waiter, holds, waits, answer, facts, out),
             What::Release { holds, in_time } => {
                 self.released(index, &sent, holds, in_time, answer, facts, out)
             }
             What::Abandon => {
-                if answer != Answer::Unanswered {
+                if answer != Answer::Unanswered && sent.epoch == facts.epoch {
                     self.fields[index].leaves_queue();
                 }
             }
@@ -51,6 +54,7 @@ impl<W> Machine<W> {
         sent: &Sent,
         waiter: Option<WaiterKey>,
         holds: u32,
+        waits: bool,
         answer: Answer,
         facts: &Facts<'_>,
         out: &mut Effects<W>,
@@ -61,18 +65,20 @@ impl<W> Machine<W> {
             Answer::Done => {
                 field.counts(holds);
                 field.raise(sent.lease, now, limits);
-                field.leaves_queue();
+                // The server after a failover may have the place again.
+                if sent.epoch == facts.epoch {
+                    field.leaves_queue();
+                }
                 self.granted(index, sent, waiter, holds, facts, out);
             }
             Answer::Busy { remaining } => {
                 field.is_refused();
                 self.listener.forget_echoes();
                 let is_outdated = sent.is_outdated || sent.epoch != facts.epoch;
-                let Some(key) = waiter else { return };
-                let waits = self.waiters.get(key).is_some_and(|waiter| waiter.waits);
                 if let Some(place) = field.place.as_mut().filter(|_| waits) {
                     place.is_refused(sent.at, sent.epoch);
                 }
+                let Some(key) = waiter else { return };
                 if !waits {
                     out.wake
                         .extend(self.waiters.finish(key, State::Over(Outcome::Busy)));
@@ -204,7 +210,7 @@ impl<W> Machine<W> {
         let is_stale = sent.epoch != facts.epoch;
         let may_pass = holds == 1
             && self.tenure.is_none()
-            && (limits.hands_off || limits.is_fair)
+            && limits.hands_off
             && matches!(
                 sent.what,
                 What::Acquire {

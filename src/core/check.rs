@@ -62,10 +62,16 @@ impl<W> Machine<W> {
     }
 
     fn first_goes_on(&self, facts: &Facts<'_>) -> bool {
-        // Without a tenure, a waiter may have to wait for another owner's release.
+        // Without a tenure, a waiter may have to wait for another owner's release, and at a lock that is not fair for its ask.
         let is_busy = |owner| {
-            let mut fields = self.fields.iter().filter(|field| field.op.is_some());
-            fields.any(|field| self.tenure.is_none() || field.owner == owner)
+            self.fields
+                .iter()
+                .any(|field| match field.op.map(Op::kind) {
+                    None => false,
+                    Some(_) if field.owner == owner => true,
+                    Some(Kind::Acquire) => self.tenure.is_none() && !facts.limits.is_fair,
+                    Some(_) => self.tenure.is_none(),
+                })
         };
         let goes_on = |waiter: &Waiter<W>| {
             matches!(waiter.state, State::Parked { .. }) || is_busy(waiter.owner)
@@ -148,10 +154,7 @@ impl<W> Machine<W> {
     /// Whether an operation of this kind is under way or waits for its batch.
     pub fn does(&self, owner: Owner, kind: Kind) -> bool {
         let field = self.find(owner).map(|index| &self.fields[index]);
-        field.and_then(|field| field.op).is_some_and(|op| match op {
-            Op::Queued(key) => key.kind == kind,
-            Op::Sent(sent) => sent.kind() == kind,
-        })
+        field.and_then(|field| field.op).map(Op::kind) == Some(kind)
     }
 
     pub fn tenure(&self) -> Option<&Tenure> {

@@ -2,14 +2,14 @@
 //!
 //! One operation at a time is under way for a field: a repetition is then harmless, and an answer tells what it is about.
 //!
-//! The answer to abandon is the place's: [`place`](super::place).
+//! Every answer to abandon ends the [`place`](super::place), unless it is unanswered.
 //!
 //! | answer | to acquire `n` | to release `n` | to renew |
 //! | --- | --- | --- | --- |
 //! | Done | `n` holds; the hold goes to its waiter, to the first one, or to none | `n` holds | the lease |
-//! | Busy | no hold | - | - |
+//! | Busy | no hold; the waiter parks, unless the answer is outdated | - | - |
 //! | Absent | at most `n - 2`; the tenure is lost | at most `n - 1`; in doubt and in time: as Done | none; the tenure is lost |
-//! | Refused | as asked, at most | as before; given up | as before |
+//! | Refused | as asked, at most; the caller fails | as before; given up | as before |
 //! | Unanswered | as asked, at most: in doubt | as before: in doubt | as before |
 
 use std::time::Duration;
@@ -28,6 +28,8 @@ pub enum What {
         for_waiter: Option<WaiterKey>,
         terms: Terms,
         holds: u32,
+        /// Whether the caller waits, and has a place in the queue of a fair lock.
+        waits: bool,
     },
     /// `in_time`: the validity had not ended.
     Release {
@@ -54,6 +56,15 @@ pub enum Op {
     /// It waits for its batch, and gives way to a more urgent one.
     Queued(OpKey),
     Sent(Sent),
+}
+
+impl Op {
+    pub fn kind(self) -> Kind {
+        match self {
+            Op::Queued(key) => key.kind,
+            Op::Sent(sent) => sent.kind(),
+        }
+    }
 }
 
 /// A request under way.

@@ -3,7 +3,6 @@
 use super::{
     Machine,
     facts::{Effects, Facts, Terms},
-    field::Op,
     keys::{HoldKey, Kind, Owner, WaiterKey},
     tenure::{Hold, HoldState, Tenure, Window},
     time::Time,
@@ -77,10 +76,7 @@ impl<W> Machine<W> {
     ) -> Option<WaiterKey> {
         let field = &self.fields[self.find(tenure.field)?];
         let is_open = matches!(tenure.window, Window::Open { until } if !until.has_come(facts.now));
-        let is_quiet = field.op.is_none_or(|op| match op {
-            Op::Queued(key) => key.kind == Kind::Renew,
-            Op::Sent(sent) => sent.kind() == Kind::Renew,
-        });
+        let is_quiet = field.op.is_none_or(|op| op.kind() == Kind::Renew);
         let is_fresh =
             2 * tenure.valid_until.left(facts.now) > facts.limits.watched_lease - tenure.allowance;
         let may_pass =

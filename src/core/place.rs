@@ -8,7 +8,8 @@
 //! | it is granted | no | forgotten |
 //! | the owner has left the queue, or may not | no | forgotten |
 //!
-//! A place is left once no task of the owner waits. Only an answer tells that it is gone.
+//! A place is left once no task of the owner waits. Only an answer on the present connection tells that it is gone: the server after a
+//! failover may have it again.
 
 use std::time::Duration;
 

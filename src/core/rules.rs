@@ -48,12 +48,12 @@ impl<W> Machine<W> {
             let Some(place) = &mut field.place else {
                 continue;
             };
-            let first = self.waiters.first_of(field.owner).map(|(_, first)| first);
-            let is_parked = first.is_some_and(|first| matches!(first.state, State::Parked { .. }));
-            let listens = place.listener.settle(is_parked, first.is_some());
+            let is_parked = self.waiters.is_parked(field.owner);
+            let waits = self.waiters.first_of(field.owner).is_some();
+            let listens = place.listener.settle(is_parked, waits);
             out.listen
                 .extend(listens.map(|listens| (Channel::Of(field.owner), listens)));
-            if place.is_idle() && first.is_none() {
+            if place.is_idle() && !waits {
                 field.place = None;
             }
         }
@@ -143,6 +143,7 @@ impl<W> Machine<W> {
                 for_waiter: Some(key),
                 terms: waiter.terms,
                 holds: self.live(field.owner) + 1,
+                waits: waiter.waits,
             });
         }
         if field.is_placed() && self.waiters.first_of(field.owner).is_none() {
@@ -206,7 +207,11 @@ impl<W> Machine<W> {
                 for_waiter,
                 terms,
                 holds,
-            } => self.ask(index, for_waiter, terms, holds, facts),
+                waits,
+            } => {
+                let takes_place = limits.is_fair && holds == 1 && waits;
+                self.ask(index, for_waiter, terms, holds, takes_place, facts)
+            }
             What::Abandon => (Duration::ZERO, Request::Abandon),
 
             What::Release { holds: 0, .. } => {
@@ -254,13 +259,11 @@ impl<W> Machine<W> {
         for_waiter: Option<WaiterKey>,
         terms: Terms,
         holds: u32,
+        takes_place: bool,
         facts: &Facts<'_>,
     ) -> (Duration, Request) {
         let (limits, field) = (facts.limits, &mut self.fields[index]);
         let lease = terms.lease(limits);
-        let waiter = for_waiter.and_then(|key| self.waiters.get(key));
-        let waits = waiter.is_some_and(|waiter| waiter.waits);
-        let takes_place = limits.is_fair && holds == 1 && waits;
         let wait = takes_place.then(|| {
             let place = field.place.get_or_insert_default();
             place.ask(facts.now, facts.epoch, limits.poll)

@@ -236,6 +236,12 @@ impl<W> Waiters<W> {
         self.of(owner, false).next()
     }
 
+    /// Whether the first caller of this owner that waits is parked.
+    pub fn is_parked(&self, owner: Owner) -> bool {
+        let first = self.first_of(owner).map(|(_, first)| first.state);
+        matches!(first, Some(State::Parked { .. }))
+    }
+
     /// The callers of an owner that wait, and then those that only try; or these alone.
     pub fn of(&self, owner: Owner, tries: Tries) -> impl Iterator<Item = (WaiterKey, &Waiter<W>)> {
         let own = self.of_owners[self.begin_of(owner, tries)..].iter();

@@ -62,25 +62,27 @@ impl World {
         let owners = (0..TASKS as u64)
             .map(Owner)
             .filter(|owner| Some(*owner) != other);
-        let is_parked = |owner: &Owner| {
-            let first = waiters.first_of(*owner).map(|(_, first)| first.state);
-            matches!(first, Some(State::Parked { .. }))
-        };
         owners
-            .filter(is_parked)
+            .filter(|owner| waiters.is_parked(*owner))
             .map(|owner| (index, owner))
             .collect()
     }
 
-    /// Whether the owner may be in the queue, as far as its client can know.
-    pub(crate) fn may_be_placed(&self, owner: Holder, system: &System) -> bool {
-        self.data.queue.has(owner)
-            || self.budget != system.budget
-            || self.known[owner.0 as usize][owner.1.0 as usize].late
+    /// Records an answer that tells that the owner has no place: one of the server that has the queue now.
+    pub(crate) fn note_place(&mut self, client: u8, owner: Owner, answer: Answer) {
+        let state = &self.clients[client as usize];
+        let sent = state.machine.field(owner).and_then(Field::sent);
+        let tells = sent.is_some_and(|sent| match sent.kind() {
+            Kind::Acquire => answer == Answer::Done,
+            Kind::Abandon => answer != Answer::Unanswered,
+            _ => false,
+        });
+        let is_current = sent.is_some_and(|sent| sent.epoch == state.epoch);
+        self.known[client as usize][owner.0 as usize].placed &= !(tells && is_current);
     }
 
     /// A tenure passes from owner to owner only while it is young and without a doubt.
-    pub(crate) fn check_passing(&mut self, before: [Option<Tenure>; 2]) {
+    pub(crate) fn check_passing(&mut self, before: [Option<Tenure>; 2], hands_off: bool) {
         for (index, (client, before)) in (0..).zip(self.clients.iter_mut().zip(before)) {
             let now = client.machine.tenure();
             let is_replaced = |before: Tenure| {
@@ -91,6 +93,11 @@ impl World {
                 self.wrong = self
                     .wrong
                     .or(Some("a grant ends a tenure that the server has"));
+            }
+            if !hands_off && now.is_some_and(|now| now.field != now.holder) {
+                self.wrong = self
+                    .wrong
+                    .or(Some("a client without hand-offs hands a tenure off"));
             }
             let lasts = before
                 .zip(now)
@@ -187,12 +194,10 @@ impl World {
     fn is_parked_in_turn(&self, client: u8) -> bool {
         let machine = &self.clients[client as usize].machine;
         (0..TASKS as u64).map(Owner).any(|owner| {
-            let first = machine.waiters().first_of(owner).map(|(_, first)| first);
-            let is_parked = first.is_some_and(|first| matches!(first.state, State::Parked { .. }));
             let head = self.data.queue.head().map(|(head, _)| head);
             let known = self.known[client as usize][owner.0 as usize];
             let is_unknown = !self.data.queue.has((client, owner)) && !known.late;
-            is_parked && (head == Some((client, owner)) || is_unknown)
+            machine.waiters().is_parked(owner) && (head == Some((client, owner)) || is_unknown)
         })
     }
 
@@ -211,14 +216,7 @@ impl World {
                 return Some("a caller that only tries waits");
             }
             let holder = machine.tenure().map(|tenure| tenure.holder);
-            let is_parked = |owner| {
-                let first = machine
-                    .waiters()
-                    .first_of(owner)
-                    .map(|(_, first)| first.state);
-                matches!(first, Some(State::Parked { .. }))
-            };
-            if holder.is_some_and(is_parked) {
+            if holder.is_some_and(|holder| machine.waiters().is_parked(holder)) {
                 return Some("a waiter of the holder is parked");
             }
             if client.forgets_a_task() {
@@ -278,6 +276,12 @@ impl World {
 }
 
 impl Client {
+    /// Whether a task of the owner waits for a lock that the owner has not.
+    pub(crate) fn waits(&self, owner: Owner) -> bool {
+        let tenure = self.machine.tenure().filter(|tenure| tenure.field == owner);
+        tenure.is_none() && self.machine.waiters().first_of(owner).is_some()
+    }
+
     /// The ticks for which the holds under a field are valid.
     pub(crate) fn valid_ticks(&self, owner: Owner) -> u8 {
         let tenure = self.machine.tenure().filter(|tenure| tenure.field == owner);

@@ -9,6 +9,9 @@ use crate::{
 /// The most waiters of a system.
 const MOST: usize = 4;
 
+/// The ticks that a notified head has to acquire a free lock.
+const NOTIFIED: u8 = 1;
+
 /// The waiters in the order of their turns, and the ticks for which they keep their places.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Queue {
@@ -24,8 +27,12 @@ impl Queue {
         self.places[0]
     }
 
+    pub fn place_of(&self, owner: Holder) -> Option<usize> {
+        self.iter().position(|(holder, _)| holder == owner)
+    }
+
     pub fn has(&self, owner: Holder) -> bool {
-        self.iter().any(|(holder, _)| holder == owner)
+        self.place_of(owner).is_some()
     }
 
     pub fn remove(&mut self, owner: Holder) {
@@ -86,13 +93,18 @@ impl Data {
         place: u8,
     ) -> (Answer, Heard) {
         let is_free = self.holder.is_none();
-        let mut heard = Heard::None;
+        let (mut heard, mut suspects_head, mut head_left) = (Heard::None, false, 0);
         if is_free {
             self.queue.prune(Some(owner));
+            head_left = self.queue.head().map_or(0, |(_, left)| left);
             match self.queue.head() {
-                Some((head, _)) if head != owner => {
-                    if wait.is_some_and(|wait| wait.notify_head) {
+                Some((head, left)) if head != owner => {
+                    if let Some(wait) = wait.filter(|wait| wait.notify_head) {
                         heard = Heard::One(head);
+                        if !wait.since_last.is_zero() && left > NOTIFIED {
+                            self.queue.keep(head, NOTIFIED);
+                            (suspects_head, head_left) = (true, NOTIFIED);
+                        }
                     }
                 }
                 head => {
@@ -115,13 +127,12 @@ impl Data {
             !wait.since_last.is_zero(),
             place,
         );
-        let head = self.queue.head();
-        let ticks = match head {
-            Some((_, left)) if is_free => {
-                let second = self.queue.iter().nth(1).map(|(holder, _)| holder);
-                (second == Some(owner) || left == 0).then_some(left)
+        let ticks = match is_free {
+            true => {
+                let retries = suspects_head || self.queue.place_of(owner) == Some(1);
+                retries.then_some(head_left)
             }
-            _ => (head.map(|(head, _)| head) == Some(owner)).then_some(self.left),
+            false => (self.queue.place_of(owner) == Some(0)).then_some(self.left),
         };
         let remaining = ticks.map(|ticks| crate::system::TICK * u32::from(ticks));
         (Answer::Busy { remaining }, heard)

@@ -6,7 +6,7 @@ use crate::{
     core::tenure::Hold,
     server::{Data, Heard, Holder},
     system::{System, TASKS, TICK},
-    world::{Client, FromServer, NOW, OLDEST, World, facts},
+    world::{Client, FromServer, NOW, OLDEST, World, facts, in_ticks},
 };
 
 impl World {
@@ -41,24 +41,51 @@ impl World {
         }
     }
 
-    /// A waiter asks for its turn, or gets it: none that has lost its place, although it waits, may be overtaken. A task that comes
-    /// later takes over the place of its owner.
+    /// A waiter asks for its turn, or gets it: none is overtaken. A task that comes later takes over the place of its owner.
     fn note_turn(&mut self, from: Holder, request: Request, answer: Answer) {
+        let queue = self.data.queue;
         match (request, answer) {
             (Request::Acquire { wait: Some(_), .. }, Answer::Busy { .. })
                 if !self.order.contains(&from) =>
             {
-                self.order.push(from);
+                let is_behind = |other: &Holder| queue.place_of(*other) > queue.place_of(from);
+                let place = self.order.iter().position(is_behind);
+                self.order.insert(place.unwrap_or(self.order.len()), from);
             }
             (Request::Acquire { holds: 1, .. }, Answer::Done) => {
                 let first = self.order.first().filter(|first| **first != from);
-                if first.is_some_and(|first| !self.data.queue.has(*first)) {
-                    self.wrong = self
-                        .wrong
-                        .or(Some("a waiter is overtaken that has lost its place"));
+                if first.is_some_and(|first| !queue.has(*first)) {
+                    self.is_wrong("a waiter is overtaken that has lost its place");
                 }
             }
             _ => {}
+        }
+        let places = self.order.iter().filter_map(|owner| queue.place_of(*owner));
+        if !places.is_sorted() {
+            self.is_wrong("a waiter is overtaken in the queue");
+        }
+    }
+
+    /// What a waiter tells of its wait: while it asks again in time it stays the head, and it tells the head of a free lock.
+    fn note_wait(&mut self, from: Holder, before: Data, heard: Heard, system: &System) {
+        let is_connected = self.budget.breaks == system.budget.breaks
+            && self.budget.failovers == system.budget.failovers;
+        let head = self.data.queue.head().map(|(head, _)| head);
+        let is_free = self.data.holder.is_none();
+        // Back before another waiter, it waits for the end of that one's place.
+        self.is_excused[from.0 as usize] |= is_free && head == Some(from);
+        let known = &mut self.known[from.0 as usize][from.1.0 as usize];
+        let ago = known.refused_ago.replace(0).filter(|_| is_connected);
+        let Some(ago) = ago else { return };
+        if !before.queue.has(from) && ago < system.place && head != Some(from) {
+            self.is_wrong("a waiter that asks in time is not the head again");
+        }
+        if is_free
+            && heard == Heard::None
+            && head != Some(from)
+            && ago >= in_ticks(system.limits.poll)
+        {
+            self.is_wrong("the head of the queue does not learn that the lock is free");
         }
     }
 
@@ -76,12 +103,14 @@ impl World {
         };
         if system.limits.is_fair && before.holder != Some((client, owner)) {
             self.note_turn((client, owner), request, answer);
+            if let (Request::Acquire { wait: Some(_), .. }, Answer::Busy { .. }) = (request, answer)
+            {
+                self.note_wait((client, owner), before, heard, system);
+            }
         }
         let is_own = self.data.holder.is_some_and(|(holder, _)| holder == client);
         if matches!(answer, Answer::Busy { .. }) && is_own && owes {
-            self.wrong = self.wrong.or(Some(
-                "an acquire is refused because of a hold that its client has left",
-            ));
+            self.is_wrong("an acquire is refused because of a hold that its client has left");
         }
         let known = &mut self.known[client as usize][owner.0 as usize];
         known.late &= !matches!(request, Request::Acquire { .. });
@@ -105,6 +134,7 @@ impl World {
         let Some((owner, answer)) = self.clients[index].answers.remove(answer.into()) else {
             return;
         };
+        self.note_place(client, owner, answer);
         let field = self.clients[index].machine.field(owner);
         let was_valid = field.is_some_and(|field| field.valid_until > NOW);
         let told_before = self.clients[index].told_lost();
@@ -115,9 +145,7 @@ impl World {
         let is_excused = known.forced || known.hurt;
         let told_lost = self.clients[index].told_lost() > told_before;
         if answer == Answer::Absent && was_valid && told_lost && !is_excused {
-            self.wrong = self
-                .wrong
-                .or(Some("an unlock reports the loss of a valid hold"));
+            self.is_wrong("an unlock reports the loss of a valid hold");
         }
     }
 
@@ -181,7 +209,10 @@ impl World {
                 if before != now {
                     known.hurt |= had > 0 || has > 0;
                     known.brought_back = has > had;
-                    known.placed_again = now.queue.has(holder) && !before.queue.has(holder);
+                    let field = self.clients[client as usize].machine.field(holder.1);
+                    let is_placed = field.is_some_and(|field| field.is_placed());
+                    known.placed_again =
+                        now.queue.has(holder) && !before.queue.has(holder) && !is_placed;
                 }
                 known.cut = before != now;
             }
@@ -228,15 +259,17 @@ impl World {
                 .iter()
                 .any(|(waiter, left)| left == 0 && is_live(waiter))
         {
-            self.wrong = self
-                .wrong
-                .or(Some("a place ends although its waiter is not late"));
+            self.is_wrong("a place ends although its waiter is not late");
         }
         let places = self.data.queue;
         let is_over = |waiter| places.iter().any(|place| place == (waiter, 0));
         self.order.retain(|waiter| !is_over(*waiter));
         for ((client, owner), left) in places.iter() {
             self.known[client as usize][owner.0 as usize].late |= left == 0;
+        }
+        for known in self.known.iter_mut().flatten() {
+            let ago = known.refused_ago;
+            known.refused_ago = ago.map(|ago| (ago + 1).min(system.place));
         }
         for data in &mut self.earlier {
             let _ = data.tick();
@@ -262,9 +295,7 @@ impl World {
         self.in_allowance[index] = false;
         if !system.timers_lag {
             if !is_told && self.is_timer_due(&self.clients[index], system) {
-                self.wrong = self
-                    .wrong
-                    .or(Some("something is due, and no timer tells it"));
+                self.is_wrong("something is due, and no timer tells it");
             }
             self.event(client, system, |machine, facts, out| {
                 machine.tick(facts, out)
@@ -281,14 +312,12 @@ impl World {
                 && !(system.clocks_lag || system.timers_lag);
             let renews = |hold: &Hold| hold.ends.is_none();
             if !lasts && in_time && self.clients[index].lost_guards().any(renews) {
-                self.wrong = self
-                    .wrong
-                    .or(Some("a hold is lost by the clock although nothing is late"));
+                self.is_wrong("a hold is lost by the clock although nothing is late");
             }
             if !lasts && self.clients[index].has_lost_early() {
-                self.wrong = self.wrong.or(Some(
+                self.is_wrong(
                     "a hold with a lease of its own is lost by the clock before its time",
-                ));
+                );
             }
             self.in_allowance[index] =
                 !lasts && !known.forced && !known.hurt && self.clients[index].has_lost_guards();

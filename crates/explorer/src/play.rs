@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::{
     core::facts::{Ask, Effects, Facts, Limits, Request, Terms},
     core::keys::{Kind, OpKey, Owner},
-    core::waiters::{Outcome, State},
+    core::waiters::Outcome,
     core::{Ended, Machine},
     event::Event,
     server::{Data, Holder},
@@ -113,20 +113,13 @@ impl World {
             Event::Tick { quiet } => self.tick(quiet, system),
             Event::ClockTick(client) => self.clock_tick(client, system),
         }
-        self.check_passing(before);
+        self.check_passing(before, system.limits.hands_off);
         let asks = |(client, owner): &Holder| {
-            let machine = &self.clients[*client as usize].machine;
-            let first = machine.waiters().first_of(*owner);
-            let has_lock = machine
-                .tenure()
-                .is_some_and(|tenure| tenure.field == *owner);
-            first.is_some_and(|(_, first)| !matches!(first.state, State::Parked { .. }))
-                && !has_lock
+            let client = &self.clients[*client as usize];
+            client.waits(*owner) && !client.machine.waiters().is_parked(*owner)
         };
         if system.limits.is_fair && parked.iter().any(asks) {
-            self.wrong = self.wrong.or(Some(
-                "a waiter of a fair lock asks because of another owner",
-            ));
+            self.is_wrong("a waiter of a fair lock asks because of another owner");
         }
         self.after(system);
     }
@@ -178,9 +171,10 @@ impl World {
         if let Some(request) = request {
             let waiters = self.clients[client as usize].machine.waiters();
             let waits = waiters.first_of(key.field).is_some();
+            let known = &mut self.known[client as usize][key.field.0 as usize];
             let rule = match request {
                 Request::Abandon if waits => Some("a waiter leaves the queue"),
-                Request::Abandon if !self.may_be_placed((client, key.field), system) => {
+                Request::Abandon if !known.placed => {
                     Some("an owner leaves a queue in which it is not")
                 }
                 Request::Acquire { wait: Some(_), .. } if !waits => {
@@ -188,6 +182,7 @@ impl World {
                 }
                 _ => None,
             };
+            known.placed |= matches!(request, Request::Acquire { wait: Some(_), .. });
             self.wrong = self.wrong.or(rule);
             if matches!(request, Request::Acquire { .. }) {
                 self.clients[client as usize].is_ask_doubted = false;
@@ -248,7 +243,7 @@ impl World {
         });
         let Some(outcome) = outcome else { return };
         if outcome == Outcome::Busy && !self.tries(client, task, system) {
-            self.wrong = self.wrong.or(Some("a caller that waits is refused"));
+            self.is_wrong("a caller that waits is refused");
         }
         let state = &mut self.clients[client as usize].tasks[task as usize];
         state.phase = Phase::Ready;
@@ -317,13 +312,13 @@ impl World {
             }
         }
         let clients = &self.clients;
-        self.order.retain(|(client, owner)| {
-            let machine = &clients[*client as usize].machine;
-            let has_lock = machine
-                .tenure()
-                .is_some_and(|tenure| tenure.field == *owner);
-            machine.waiters().first_of(*owner).is_some() && !has_lock
-        });
+        let waits = |(client, owner): &Holder| clients[*client as usize].waits(*owner);
+        self.order.retain(waits);
+        for (client, known) in (0..).zip(&mut self.known) {
+            for (owner, known) in (0..).map(Owner).zip(known) {
+                known.refused_ago = known.refused_ago.filter(|_| waits(&(client, owner)));
+            }
+        }
         self.skip_steps(system);
         if self.wrong.is_none() {
             self.wrong = self.check(system);

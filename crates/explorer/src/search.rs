@@ -195,6 +195,7 @@ pub fn explore(system: &System, most: usize) -> Explored {
     let mut graph = Graph::default();
     let mut seen: HashMap<u64, u32, BuildHasherDefault<Same>> = HashMap::default();
     let first = World::new(system);
+    let wrong = first.wrong();
     seen.insert(key(&first, system), graph.add(None, first.is_end()));
     let (mut level, mut events) = (vec![(0, first)], Vec::new());
     let done = |graph: &Graph, is_complete, found| Explored {
@@ -204,6 +205,10 @@ pub fn explore(system: &System, most: usize) -> Explored {
         is_complete,
         found,
     };
+    if let Some(rule) = wrong {
+        let events = Vec::new();
+        return done(&graph, false, Some(Violation { rule, events }));
+    }
     while !level.is_empty() {
         let mut next = Vec::new();
         for (number, world) in level {

@@ -88,6 +88,29 @@ fn the_hold_of_a_caller_that_left_goes_to_a_task_of_its_owner() {
 }
 
 #[test]
+fn a_task_with_a_lease_of_its_own_keeps_the_turn_of_its_owner() {
+    let mut rig = fair();
+    let gone = rig.lock(A);
+    rig.sends(A, ask(FIRST, true));
+    let next = rig.enter(A, Terms::Fixed(LEASE * 2), true);
+    leave(&mut rig, gone);
+    rig.answer(A, Answer::Done);
+    let wait = Some(Wait {
+        since_last: FIRST,
+        notify_head: true,
+    });
+    let longer = Request::Acquire {
+        holds: 1,
+        lease: LEASE * 2,
+        wait,
+    };
+    rig.sends(A, longer);
+    rig.answer(A, Answer::Done);
+    rig.taken(next, A);
+    rig.sends_nothing();
+}
+
+#[test]
 fn a_release_leaves_the_next_turn_to_the_server() {
     let mut rig = fair();
     let hold = rig.hold(A);
@@ -145,6 +168,31 @@ fn a_reconnection_or_a_lost_answer_forgets_the_last_ask() {
         }
         rig.sends(A, ask(FIRST, false));
     }
+}
+
+#[test]
+fn the_refusal_of_a_caller_that_left_counts_for_the_next_one() {
+    let mut rig = fair();
+    let first = rig.lock(A);
+    rig.sends(A, ask(FIRST, true));
+    rig.lock(A);
+    leave(&mut rig, first);
+    rig.pass(SECOND);
+    rig.answer(A, BUSY);
+    rig.sends(A, ask(SECOND, false));
+}
+
+#[test]
+fn an_earlier_connection_tells_no_end_of_a_place() {
+    let mut rig = fair();
+    let key = parked(&mut rig, A);
+    leave(&mut rig, key);
+    for answers in [false, true] {
+        rig.sends(A, Request::Abandon);
+        rig.epoch += u32::from(!answers);
+        rig.answer(A, Answer::Done);
+    }
+    rig.sends_nothing();
 }
 
 #[test]

@@ -169,6 +169,12 @@ pub(super) fn fair(mut system: System) -> System {
     system
 }
 
+/// No task hands the lock off in memory.
+pub(super) fn apart(mut system: System) -> System {
+    system.limits.hands_off = false;
+    system
+}
+
 /// A waiter loses its place if it asks too late once.
 pub(super) fn short_places(mut system: System) -> System {
     system.limits.poll = TICK;
@@ -220,4 +226,56 @@ pub(super) const QUEUED: &[Event] = &[
     Event::Step(1, 1),
     Event::Run(1, 0),
     Event::Answer(1, 0),
+];
+
+/// The second client has had a fair lock. The head of the queue has not heard of it. The next waiter has found the lock free, and told the
+/// head in vain. A third one waits behind them, and the place of the head has ended.
+pub(super) const PASSED_OVER: &[Event] = &[
+    Event::Step(1, 0),
+    Event::Run(1, 0),
+    Event::Answer(1, 0),
+    Event::Poll(1, 0),
+    // The head.
+    Event::Step(0, 0),
+    Event::Run(0, 0),
+    Event::Answer(0, 0),
+    Event::Subscribe(0),
+    Event::Stream(0),
+    Event::Run(0, 0),
+    Event::Answer(0, 0),
+    Event::Tick { quiet: true },
+    Event::Run(1, 0),
+    Event::Answer(1, 0),
+    // The next waiter.
+    Event::Step(1, 1),
+    Event::Run(1, 0),
+    Event::Answer(1, 0),
+    Event::Subscribe(1),
+    Event::Stream(1),
+    Event::Run(1, 0),
+    Event::Answer(1, 0),
+    Event::Tick { quiet: true },
+    Event::Run(0, 0),
+    Event::Answer(0, 0),
+    Event::Run(1, 0),
+    Event::Answer(1, 0),
+    // The third one.
+    Event::Step(0, 1),
+    Event::Run(0, 0),
+    Event::Answer(0, 0),
+    Event::Subscribe(0),
+    Event::Stream(0),
+    Event::Run(0, 0),
+    Event::Answer(0, 0),
+    // The release.
+    Event::Step(1, 0),
+    Event::Run(1, 0),
+    Event::LoseMessage(0),
+    Event::Answer(1, 0),
+    Event::Poll(1, 0),
+    Event::Tick { quiet: true },
+    Event::Run(1, 0),
+    Event::LoseMessage(0),
+    Event::Answer(1, 0),
+    Event::Tick { quiet: true },
 ];

@@ -83,6 +83,8 @@ fn small_plain() -> Vec<System> {
         with(system("reentry-force", REENTRY), 1, FORCED),
         late(with(system("local-clocks", LOCAL), 0, NONE)),
         with(system("local-break", LOCAL), 0, BREAK),
+        // No task hands the lock to another one in memory, nor does a caller that has gone.
+        apart(with(system("apart", ALONE), 0, DROPS)),
         // A request is under way for longer than a lease.
         with(system("nested-slow", [["LLUU", ""], ["", ""]]), 5, NONE),
         // A waiter hears of no message although the lock is lost.
@@ -136,23 +138,26 @@ fn small_fair() -> Vec<System> {
             0,
             BREAK_AND_DROPS,
         ))),
-        // A task leaves when its turn comes, and another one of its owner takes it.
+        // A task leaves when its turn comes, and another one of its owner takes it, which has a lease of its own.
         System {
             begins: QUEUED,
             ..fair(twins(with(
-                system("fair-twins-turn", [["LU", "LU"], ["LU", "LU"]]),
+                system("fair-twins-turn", [["LU", "FU"], ["LU", "LU"]]),
                 0,
                 dropped_future,
             )))
         },
-        // The same, and the other one has a lease of its own, which the hold of the first one has not.
+        // The head of the queue loses its place, and asks in time to have it again.
         System {
-            begins: QUEUED,
-            ..fair(twins(with(
-                system("fair-twins-fixed", [["LU", "FU"], ["LU", "LU"]]),
+            begins: PASSED_OVER,
+            ..fair(with(
+                system("fair-passed-over", [["LU", "LU"], ["LU", "LU"]]),
                 0,
-                dropped_future,
-            )))
+                Budget {
+                    lost_messages: 2,
+                    ..NONE
+                },
+            ))
         },
         // A task that tries gets the lock while another one of its owner waits.
         fair(twins(with(
