@@ -128,7 +128,8 @@ impl Keys {
     /// Begins a write. A full server refuses one that may need memory, if it is the first of its call.
     fn write(&mut self, grows: bool) -> Step<()> {
         if grows && self.is_full && !self.wrote {
-            return Err(Stop::Failed("OOM command not allowed"));
+            const REFUSED: &str = "OOM command not allowed when used memory > 'maxmemory'.";
+            return Err(Stop::Failed(REFUSED));
         }
         self.wrote = true;
         Ok(())
@@ -251,13 +252,13 @@ impl Keys {
     pub(crate) fn add(&mut self, key: &Bytes, by: i64) -> Step<i64> {
         self.write(true)?;
         const REFUSED: Stop = Stop::Failed("ERR value is not an integer or out of range");
+        const OVERFLOW: Stop = Stop::Failed("ERR increment or decrement would overflow");
         let text = self.text(key)?.unwrap_or(Bytes::from_static(b"0"));
         let number = str::from_utf8(&text).ok().and_then(|text| {
             let number: i64 = text.parse().ok()?;
             (number.to_string() == text).then_some(number)
         });
-        let sum = number.and_then(|number| number.checked_add(by));
-        let sum = sum.ok_or(REFUSED)?;
+        let sum = number.ok_or(REFUSED)?.checked_add(by).ok_or(OVERFLOW)?;
         self.change(key, |text: &mut Bytes| *text = sum.to_string().into())?;
         Ok(sum)
     }

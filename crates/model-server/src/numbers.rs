@@ -40,7 +40,9 @@ impl<'a> Attempt<'a> {
         }
         match number.as_bytes() == self.number {
             true => Ok(Some(result)),
-            false => Err(Stop::Failed("a later attempt has used this key")),
+            false => Err(Stop::Failed(
+                "a later attempt has used this key: no caller waits for this one",
+            )),
         }
     }
 

@@ -5,13 +5,14 @@
 //! show it.
 
 mod calls;
+mod replies;
 mod seeded;
 mod sources;
 
 use std::collections::BTreeSet;
 
 use bytes::Bytes;
-use model_server::{Detail, Reply, Server as Model};
+use model_server::Server as Model;
 
 use super::{ConnectionId, Frame, Refusal, Server, Settings, Value};
 use calls::{Action, Call, Draw, Step};
@@ -117,20 +118,14 @@ impl Pair {
         let frame = self.run(self.caller, "EVAL", &script.words(&call.operations));
         self.server.settings.refusal = None;
         let wrote = self.server.data.writes > writes;
-        let replies = read_replies(&frame, call.operations.len());
         let expected = self.model.call(script.model, &call.operations);
         let monitor = self.monitor.0;
         let messages = self.model.messages.drain(..);
         let to_monitor = messages.filter(|message| message.to == monitor);
         let heard = to_monitor.map(|message| (message.channel, message.payload));
         self.heard[1].extend(heard);
-        let alike = |(one, other): (&Reply, &Reply)| match one.status {
-            // The server adds the command and the line.
-            4 => other.status == 4,
-            _ => one == other,
-        };
         let [heard, heard_of_model] = self.heard.each_mut().map(std::mem::take);
-        if replies.len() != expected.len() || !replies.iter().zip(&expected).all(alike) {
+        if replies::read(&frame, call.operations.len()).as_ref() != Some(&expected) {
             return Err(format!("the reply is {frame:?}, of the model {expected:?}"));
         }
         if heard != heard_of_model {
@@ -141,7 +136,7 @@ impl Pair {
         if wrote != self.model.keys.wrote() {
             return Err(format!("the script wrote: {wrote}, its model differs"));
         }
-        Ok(replies.iter().any(|reply| reply.status == 0))
+        Ok(expected.iter().any(|reply| reply.status == 0))
     }
 
     fn compare_keys(&self) -> Result<(), String> {
@@ -178,43 +173,6 @@ fn plain(value: &Value) -> model_server::Value {
             let members = set.iter().map(|member| (member.score, member.name.clone()));
             model_server::Value::Sorted(members.collect())
         }
-    }
-}
-
-fn read_replies(frame: &Frame, operations: usize) -> Vec<Reply> {
-    match frame {
-        Frame::List(frames) if operations > 1 => frames.iter().map(read_reply).collect(),
-        frame => vec![read_reply(frame)],
-    }
-}
-
-fn read_reply(frame: &Frame) -> Reply {
-    let failed = |message: String| Reply {
-        status: 4,
-        detail: Detail::Text(message.into()),
-    };
-    let number = |frame: &Frame| match frame {
-        Frame::Number(number) => Some(*number),
-        _ => None,
-    };
-    match frame {
-        Frame::Number(status) => Reply {
-            status: *status,
-            detail: Detail::Nothing,
-        },
-        Frame::List(pair) => match &pair[..] {
-            [Frame::Number(status), detail] => Reply {
-                status: *status,
-                detail: match detail {
-                    Frame::Number(number) => Detail::Number(*number),
-                    Frame::Text(text) => Detail::Text(text.clone()),
-                    Frame::List(list) => Detail::Numbers(list.iter().filter_map(number).collect()),
-                    _ => return failed(format!("{frame:?}")),
-                },
-            },
-            _ => failed(format!("{frame:?}")),
-        },
-        frame => failed(format!("{frame:?}")),
     }
 }
 
