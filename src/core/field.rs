@@ -112,7 +112,8 @@ pub struct Field {
     until: Time,
     /// A release may have been executed.
     pub release_doubt: Option<Doubt>,
-    /// An acquire may have been executed, or its hold has no taker. Another one settles it, unless its lease is shorter: the server keeps the longer one.
+    /// An acquire may have been executed, or its hold has no taker. Another one settles it, unless its lease is shorter: the server keeps
+    /// the longer one.
     pub is_asked_in_doubt: bool,
     /// The end of the validity of the tenure that ended here.
     pub valid_until: Time,

@@ -27,7 +27,7 @@ pub struct System {
     /// The steps of the tasks of both clients.
     pub tasks: [[Vec<Step>; TASKS]; 2],
     /// What has happened before: the way to a state that few faults reach late.
-    pub begins: &'static [Event],
+    pub begins: Vec<Event>,
     /// The owners of the tasks.
     pub owners: [[u64; TASKS]; 2],
     pub limits: Limits,

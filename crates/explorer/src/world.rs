@@ -160,7 +160,7 @@ impl World {
             wrong: None,
         };
         world.skip_steps(system);
-        for event in system.begins {
+        for event in &system.begins {
             let mut events = Vec::new();
             world.events(system, &mut events);
             if !events.contains(event) {

@@ -22,7 +22,7 @@ pub(super) fn system(name: &'static str, tasks: [[&str; 2]; 2]) -> System {
     System {
         name,
         tasks: tasks.map(|[first, second]| [steps(first), steps(second), Vec::new()]),
-        begins: &[],
+        begins: Vec::new(),
         owners: [[0, 1, 2]; 2],
         limits: Limits {
             watched_lease: TICK * 3,
@@ -182,100 +182,84 @@ pub(super) fn short_places(mut system: System) -> System {
     system
 }
 
+/// A task of a client asks, and is answered.
+fn asks(client: u8, task: u8) -> Vec<Event> {
+    [vec![Event::Step(client, task)], answered(client)].concat()
+}
+
+/// The next request of a client is executed and answered.
+fn answered(client: u8) -> Vec<Event> {
+    vec![Event::Run(client, 0), Event::Answer(client, 0)]
+}
+
+/// A task asks, and has the lock or the answer to its release.
+fn is_done(client: u8, task: u8) -> Vec<Event> {
+    [asks(client, task), vec![Event::Poll(client, task)]].concat()
+}
+
+/// A task asks for a lock that another one has: its client listens, and asks once more.
+fn waits(client: u8, task: u8) -> Vec<Event> {
+    let listens = vec![Event::Subscribe(client), Event::Stream(client)];
+    [asks(client, task), listens, answered(client)].concat()
+}
+
+fn time_passes() -> Vec<Event> {
+    vec![Event::Tick { quiet: true }]
+}
+
 /// The second client has had the lock. The first one, which has waited for it, listens. It has released the lock while its second task
 /// waits, and the answer is lost.
-pub(super) const RELEASED_IN_DOUBT: &[Event] = &[
-    Event::Step(1, 0),
-    Event::Run(1, 0),
-    Event::Answer(1, 0),
-    Event::Poll(1, 0),
-    Event::Step(0, 0),
-    Event::Run(0, 0),
-    Event::Answer(0, 0),
-    Event::Subscribe(0),
-    Event::Stream(0),
-    Event::Run(0, 0),
-    Event::Answer(0, 0),
-    Event::Step(1, 0),
-    Event::Run(1, 0),
-    Event::Answer(1, 0),
-    Event::Poll(1, 0),
-    Event::Stream(0),
-    Event::Run(0, 0),
-    Event::Answer(0, 0),
-    Event::Poll(0, 0),
-    Event::Tick { quiet: true },
-    Event::Run(0, 0),
-    Event::Answer(0, 0),
-    Event::Step(0, 1),
-    Event::Step(0, 0),
-    Event::Run(0, 0),
-    Event::Break(0),
-];
+pub(super) fn released_in_doubt() -> Vec<Event> {
+    [
+        is_done(1, 0),
+        waits(0, 0),
+        is_done(1, 0),
+        vec![Event::Stream(0)],
+        answered(0),
+        vec![Event::Poll(0, 0)],
+        time_passes(),
+        answered(0),
+        vec![Event::Step(0, 1), Event::Step(0, 0)],
+        vec![Event::Run(0, 0), Event::Break(0)],
+    ]
+    .concat()
+}
 
 /// The second client has a fair lock. Two tasks of one owner of the first client wait for it, then another one of the second.
-pub(super) const QUEUED: &[Event] = &[
-    Event::Step(1, 0),
-    Event::Run(1, 0),
-    Event::Answer(1, 0),
-    Event::Poll(1, 0),
-    Event::Step(0, 0),
-    Event::Run(0, 0),
-    Event::Answer(0, 0),
-    Event::Step(0, 1),
-    Event::Step(1, 1),
-    Event::Run(1, 0),
-    Event::Answer(1, 0),
-];
+pub(super) fn queued() -> Vec<Event> {
+    [
+        is_done(1, 0),
+        asks(0, 0),
+        vec![Event::Step(0, 1)],
+        asks(1, 1),
+    ]
+    .concat()
+}
 
 /// The second client has had a fair lock. The head of the queue has not heard of it. The next waiter has found the lock free, and told the
 /// head in vain. A third one waits behind them, and the place of the head has ended.
-pub(super) const PASSED_OVER: &[Event] = &[
-    Event::Step(1, 0),
-    Event::Run(1, 0),
-    Event::Answer(1, 0),
-    Event::Poll(1, 0),
-    // The head.
-    Event::Step(0, 0),
-    Event::Run(0, 0),
-    Event::Answer(0, 0),
-    Event::Subscribe(0),
-    Event::Stream(0),
-    Event::Run(0, 0),
-    Event::Answer(0, 0),
-    Event::Tick { quiet: true },
-    Event::Run(1, 0),
-    Event::Answer(1, 0),
-    // The next waiter.
-    Event::Step(1, 1),
-    Event::Run(1, 0),
-    Event::Answer(1, 0),
-    Event::Subscribe(1),
-    Event::Stream(1),
-    Event::Run(1, 0),
-    Event::Answer(1, 0),
-    Event::Tick { quiet: true },
-    Event::Run(0, 0),
-    Event::Answer(0, 0),
-    Event::Run(1, 0),
-    Event::Answer(1, 0),
-    // The third one.
-    Event::Step(0, 1),
-    Event::Run(0, 0),
-    Event::Answer(0, 0),
-    Event::Subscribe(0),
-    Event::Stream(0),
-    Event::Run(0, 0),
-    Event::Answer(0, 0),
-    // The release.
-    Event::Step(1, 0),
-    Event::Run(1, 0),
-    Event::LoseMessage(0),
-    Event::Answer(1, 0),
-    Event::Poll(1, 0),
-    Event::Tick { quiet: true },
-    Event::Run(1, 0),
-    Event::LoseMessage(0),
-    Event::Answer(1, 0),
-    Event::Tick { quiet: true },
-];
+pub(super) fn passed_over() -> Vec<Event> {
+    let is_not_heard = || vec![Event::Run(1, 0), Event::LoseMessage(0), Event::Answer(1, 0)];
+    [
+        is_done(1, 0),
+        // The head.
+        waits(0, 0),
+        time_passes(),
+        answered(1),
+        // The next waiter.
+        waits(1, 1),
+        time_passes(),
+        answered(0),
+        answered(1),
+        // The third one.
+        waits(0, 1),
+        // The release.
+        vec![Event::Step(1, 0)],
+        is_not_heard(),
+        vec![Event::Poll(1, 0)],
+        time_passes(),
+        is_not_heard(),
+        time_passes(),
+    ]
+    .concat()
+}

@@ -95,7 +95,7 @@ fn small_plain() -> Vec<System> {
         with(system("local-force-once", LOCAL), 0, FORCED_ONCE),
         // The message of another client arrives in place of that of a repeated release.
         System {
-            begins: RELEASED_IN_DOUBT,
+            begins: released_in_doubt(),
             ..with(
                 system("echo", [["LU", "LU"], ["LULU", ""]]),
                 0,
@@ -140,7 +140,7 @@ fn small_fair() -> Vec<System> {
         ))),
         // A task leaves when its turn comes, and another one of its owner takes it, which has a lease of its own.
         System {
-            begins: QUEUED,
+            begins: queued(),
             ..fair(twins(with(
                 system("fair-twins-turn", [["LU", "FU"], ["LU", "LU"]]),
                 0,
@@ -149,7 +149,7 @@ fn small_fair() -> Vec<System> {
         },
         // The head of the queue loses its place, and asks in time to have it again.
         System {
-            begins: PASSED_OVER,
+            begins: passed_over(),
             ..fair(with(
                 system("fair-passed-over", [["LU", "LU"], ["LU", "LU"]]),
                 0,
