@@ -122,7 +122,7 @@ test: ## What every change must pass, in minutes: lints, docs, and a test of eve
 	nice -n 3 $(RUN) sim "in memory" >target/sim.log 2>&1 & sim=$$!; \
 	$(SUBMAKE) run-small && { \
 	nice -n 3 $(SUBMAKE) doc lint-examples lint-lean >target/doc.log 2>&1 & doc=$$!; \
-	set -x; $(RUN) --threads 24 it "on redis-server" $(SKIPPED_ON_REDIS:%=--skip %); } && { \
+	set -x; $(RUN) --threads 12 it "on redis-server" $(SKIPPED_ON_REDIS:%=--skip %); } && { \
 	$(if $(JAVA),$(RUN) interop "beside Java" $(BESIDE_JAVA) >target/interop.log 2>&1 & interop=$$!;) \
 	TOPOLOGY=cluster $(RUN) it "on a cluster" $(ON_A_CLUSTER) && \
 	$(if $(WITH_VALKEY),REDIS_SERVER="$$(tools/get-valkey.sh)" $(RUN) it "on Valkey" $(ON_VALKEY),true); }; passed=$$?; \
