@@ -15,7 +15,8 @@ use redisson_lock::{Config, EndpointKind, Error, Guard, LockClient, Reentrant};
 use testbed::{Clustered, Fate, Impostor, Part, Proxy, Server, eventually};
 
 const SOON: Duration = Duration::from_secs(20);
-const LEASE: Duration = Duration::from_secs(2);
+/// A busy machine renews in time.
+const LEASE: Duration = Duration::from_secs(5);
 const NAMES: usize = 64;
 const SHARDS: usize = 3;
 
@@ -154,7 +155,8 @@ impl Bed {
 async fn connect(url: &str) -> LockClient {
     let mut config = Config::default();
     config.watchdog_lease = LEASE;
-    config.max_poll_interval = LEASE / 10;
+    config.max_poll_interval = Duration::from_millis(200);
+    config.command_wait = SOON;
     let builder = LockClient::builder().url(url).config(config);
     builder.build().await.expect("the client connects")
 }
