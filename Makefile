@@ -198,6 +198,7 @@ lint-text:
 	tools/check-recipes.sh
 	tools/check-dependencies.sh
 	tools/check-versions.sh
+	tools/weight.sh --check
 	tools/simulate-mutants.sh --check
 	$(CARGO) run --quiet -p explorer --bin mutants -- --check
 	$(CARGO) test --quiet -p pages
