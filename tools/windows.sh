@@ -103,7 +103,7 @@ fi
 
 if [ "$tests" = yes ]; then
     set_up_wine
-    "$cargo" test --target "$target" -p redisson-lock --all-features --lib --test sim -- "$@"
+    "$cargo" test --no-fail-fast --target "$target" -p redisson-lock --all-features --lib --test sim -- "$@"
     exit
 fi
 check -p redisson-lock

@@ -59,10 +59,9 @@ fn nonsense_is_left_out() {
 
 #[test]
 fn a_list_without_end_is_cut_and_what_is_remembered_is_bounded() {
-    let began = std::time::Instant::now();
     let mut map = SlotMap::new();
     for round in 0..8 {
-        let lines = (0..100_000).map(|node| {
+        let lines = (0..2 * MOST_LISTED).map(|node| {
             format!(
                 "{round}:{node} h:{} master - 0 0 {round} connected {}\n",
                 node % 65_535 + 1,
@@ -75,7 +74,6 @@ fn a_list_without_end_is_cut_and_what_is_remembered_is_bounded() {
     }
     assert_eq!(map.nodes.len(), MOST_KNOWN);
     assert!(map.is_whole());
-    assert!(began.elapsed() < std::time::Duration::from_secs(60));
 }
 
 proptest::proptest! {
