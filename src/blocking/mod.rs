@@ -37,7 +37,7 @@ mod lock;
 mod synchronizers;
 
 use std::{
-    pin::pin,
+    pin::{Pin, pin},
     sync::Arc,
     task::{Context, Poll, Wake},
     thread::{self, Thread},
@@ -97,8 +97,15 @@ fn is_in_its_task(runtime: &Handle) -> bool {
     is_its_only_thread(runtime) || (is_its_thread(runtime) && tokio::task::try_id().is_some())
 }
 
+type LocalFuture<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
+
 /// Runs `future` on this thread, with the timers of `runtime`. Unlike tokio's, it may be called within an async task.
 fn wait_for<F: Future>(runtime: &Handle, future: F) -> F::Output {
+    // Boxed, so that these functions are compiled once for each result instead of once for each caller.
+    wait_for_boxed(runtime, Box::pin(future))
+}
+
+fn wait_for_boxed<T>(runtime: &Handle, future: LocalFuture<T>) -> T {
     match is_in_its_task(runtime) {
         // Tokio may have left the connection's task to this thread. Does nothing in `spawn_blocking`.
         true => tokio::task::block_in_place(|| run(runtime, future)),
@@ -106,7 +113,7 @@ fn wait_for<F: Future>(runtime: &Handle, future: F) -> F::Output {
     }
 }
 
-fn run<F: Future>(runtime: &Handle, future: F) -> F::Output {
+fn run<T>(runtime: &Handle, future: LocalFuture<T>) -> T {
     let _entered = runtime.enter();
     let _polls = PollsHere::new();
     // Tokio would never refill the budget of a task that calls this.

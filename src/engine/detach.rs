@@ -28,7 +28,7 @@ use tokio::{
 };
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
-use super::Engine;
+use super::{BoxFuture, Engine};
 use crate::{error::Error, sync::lock};
 
 pin_project! {
@@ -146,7 +146,7 @@ impl Engine {
     /// takes is dropped.
     pub(super) async fn run_as_task<T: Send + 'static>(
         self: &Arc<Self>,
-        mut future: Pin<Box<impl Future<Output = Result<T, Error>> + Send + 'static>>,
+        mut future: BoxFuture<Result<T, Error>>,
     ) -> Result<T, Error> {
         // Its first poll takes or awaits the operation lock, so the owner's next operation follows.
         if let Poll::Ready(result) = poll!(&mut future) {
@@ -154,10 +154,11 @@ impl Engine {
         }
         let (done, result) = oneshot::channel();
         let guard = self.final_requests.guard();
-        let task = async move {
+        // Boxed, so that one type of task is compiled instead of one for each result.
+        let task: BoxFuture<()> = Box::pin(async move {
             drop(done.send(future.await));
             guard.finished();
-        };
+        });
         self.tasks.spawn_on(task, self.runtime());
         (result.await).unwrap_or_else(|_| Err(self.closed_error()))
     }

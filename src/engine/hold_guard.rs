@@ -6,7 +6,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Engine,
+    BoxFuture, Engine,
     dropped::PendingRelease,
     hold_set::HoldId,
     loss::{cancel_at_the_end, elsewhere},
@@ -80,7 +80,10 @@ impl HoldGuard {
         let token = lost.child_token();
         if let Some(here) = elsewhere(self.engine.runtime()) {
             let lost = cancel_at_the_end(Arc::downgrade(&self.tenure), token.clone());
-            here.spawn(async move { ended.run_until_cancelled(lost).await });
+            let task: BoxFuture<()> = Box::pin(async move {
+                let _: Option<()> = ended.run_until_cancelled(lost).await;
+            });
+            here.spawn(task);
         }
         token
     }

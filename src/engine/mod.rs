@@ -309,12 +309,13 @@ impl EngineHandle {
             unreleased: UnreleasedHolds::default(),
             releases_held: AtomicBool::new(false),
         });
-        tokio::spawn(engine.clone().keep_renewed());
-        tokio::spawn(engine.clone().keep_waking(events));
+        let batcher = &engine.batcher;
+        batcher.spawn(engine.clone().keep_renewed());
+        batcher.spawn(engine.clone().keep_waking(events));
         // Made before the spawn: the runtime may end before the task's first poll, and the guard
         // must be dropped then too.
         let runtime_end = RuntimeEndGuard(engine.clone());
-        tokio::spawn(engine.clone().run_jobs(runtime_end, queued));
+        batcher.spawn(engine.clone().run_jobs(runtime_end, queued));
         Self(Arc::new(EngineLifetime(engine, thread)))
     }
 }

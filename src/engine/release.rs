@@ -135,10 +135,11 @@ impl Engine {
 
     fn run_job(&self, job: Job) {
         let guard = self.final_requests.guard();
-        self.tasks.spawn(async move {
+        let task: BoxFuture<()> = Box::pin(async move {
             job.await;
             guard.finished();
         });
+        self.tasks.spawn(task);
     }
 
     /// Runs the jobs that the last jobs queue: an attempt that is granted late is given back.
@@ -319,7 +320,7 @@ impl Engine {
         release.is_awaited =
             release.holds == 0 && release.kept_until.is_none() && self.is_awaited(tenure);
         let over = || unexpected_loss(tenure, until).is_some();
-        let sending = self.send_release(release, over);
+        let sending = self.send_release(release, &over);
         match sending.await {
             Ok(Presence::Present) => {
                 let owner = tenure.owner_of(id);
@@ -479,7 +480,7 @@ impl Engine {
     fn send_release<'a>(
         self: &'a Arc<Self>,
         mut release: Release<'a>,
-        over: impl Fn() -> bool + Send + 'a,
+        over: &'a (dyn Fn() -> bool + Sync),
     ) -> impl Future<Output = Result<Presence, Error>> + Send + 'a {
         async move {
             let mut retry = Retry::of_release();
@@ -545,7 +546,7 @@ impl Engine {
             let wait = self.wait_for_last_release(&tenure);
             let mut release = Release::new(&tenure.spec, tenure.entry(), (0, None));
             release.kept_until = tenure.kept_until();
-            let release = self.send_release(release, || false);
+            let release = self.send_release(release, &|| false);
             let is_released = is_asked_for
                 && tokio::time::timeout(wait, release)
                     .await
@@ -621,7 +622,8 @@ impl Engine {
         // until the lease ends the hold.
         let lasts = lease.map_or(Duration::ZERO, |lease| lease.duration);
         let until = Instant::now() + self.config.outage_wait.max(lasts);
-        let given_back = self.send_release(release, || Instant::now() >= until);
+        let is_over = || Instant::now() >= until;
+        let given_back = self.send_release(release, &is_over);
         match (given_back.await, live) {
             (Ok(Presence::Present), Some(tenure)) => {
                 self.record_release(&tenure, None, sent, &left);

@@ -28,7 +28,7 @@ use super::{
 };
 use crate::{
     error::Error,
-    transport::{Connection, Frame},
+    transport::{self, Connection, Frame},
 };
 
 /// Finds the server of a connection.
@@ -160,7 +160,17 @@ impl Connector {
 
     /// Connects to the server at `address`, or to that of the configuration. With `in_turn`, waits until an attempt may
     /// begin.
-    async fn connect_at(
+    ///
+    /// Boxed: it is large, and the future of every task that keeps a connection would contain it several times.
+    fn connect_at(
+        &self,
+        address: Option<Address>,
+        in_turn: bool,
+    ) -> transport::BoxFuture<'_, Result<OpenConnection, Error>> {
+        Box::pin(self.attempt(address, in_turn))
+    }
+
+    async fn attempt(
         &self,
         address: Option<Address>,
         in_turn: bool,

@@ -4,7 +4,7 @@
 //! the new one, so before the first command there. What delays scripts alone (`CLIENT PAUSE`, a failover by order) delays the
 //! script of the new connection as well.
 
-use std::{pin::pin, time::Duration};
+use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
@@ -16,7 +16,7 @@ use super::{
         PING_WAIT, REPRIEVE, SECOND_CONNECTION_AFTER, SECOND_CONNECTION_SPREAD, WAIT_ENDS_LATE,
     },
 };
-use crate::error::Error;
+use crate::{error::Error, transport::BoxFuture};
 
 /// Why a silent connection has ended.
 const DEAD: &str = "the server answers on a new connection, and not on this one";
@@ -74,12 +74,11 @@ impl LivenessCheck {
     /// not, and has the server kill this one, which is known there as `old`. Without `old`, there is no second connection.
     pub(super) async fn settle(
         &mut self,
-        answered: impl Future<Output = Result<(), String>>,
+        mut answered: BoxFuture<'_, Result<(), String>>,
         old: Option<&Identity>,
         connecting: impl Future<Output = Result<OpenConnection, Error>>,
     ) -> Result<(), End> {
         let asked = Instant::now();
-        let mut answered = pin!(answered);
         let patience = self.patience + SECOND_CONNECTION_SPREAD.mul_f64(fastrand::f64());
         let blocked = self.blocked;
         let proof = async {

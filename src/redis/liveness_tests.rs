@@ -66,10 +66,10 @@ impl Peer {
         silence: Duration,
     ) -> (Result<(), End>, Duration) {
         let (began, connector) = (Instant::now(), self.connector());
-        let answered = async {
+        let answered = Box::pin(async {
             sleep(silence).await;
-            Ok(())
-        };
+            Ok::<_, String>(())
+        });
         let connecting = async {
             let endpoint = connector.endpoint();
             connector.connect_beside(&endpoint).await

@@ -17,7 +17,7 @@ use crate::{
     endpoint_kind::EndpointKind,
     error::Error,
     server_text,
-    transport::{Connection, Frame},
+    transport::{self, Connection, Frame},
 };
 
 /// Whether `ROLE` answered that the server is a master.
@@ -290,9 +290,17 @@ impl Lifetime {
     }
 
     /// Runs `future` until the connection ends: later commands may stay unanswered.
-    pub(super) async fn run<T>(
+    pub(super) fn run<'a, T: 'a>(
+        &'a mut self,
+        future: impl Future<Output = Result<T, String>> + Send + 'a,
+    ) -> impl Future<Output = Result<T, String>> + Send {
+        self.run_boxed(Box::pin(future))
+    }
+
+    /// Compiled once for each result instead of once for each future.
+    async fn run_boxed<T>(
         &mut self,
-        future: impl Future<Output = Result<T, String>>,
+        future: transport::BoxFuture<'_, Result<T, String>>,
     ) -> Result<T, String> {
         tokio::select! {
             biased;

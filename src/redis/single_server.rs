@@ -174,7 +174,7 @@ impl ServerConnections {
                 &self.tasks,
             );
             let locator = self.locator.clone();
-            let listed = move || locator.replicas();
+            let listed = Box::new(move || locator.replicas());
             let (scripts, publishing) = (self.script_conn.clone(), Publishing::Classic);
             let (wait, tasks) = (self.wait, &self.tasks);
             Durable::start(

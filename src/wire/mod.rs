@@ -156,16 +156,20 @@ pub trait LockProtocol: std::fmt::Debug + Send + Sync {
     fn inspect(&self, spec: &LockSpec, owner: &Bytes) -> Request;
     /// Reads the reply to [`inspect`](Self::inspect).
     fn inspection(&self, reply: Reply) -> Result<Inspection, Refusal> {
-        match reply.outcome()? {
-            Outcome::Done(Detail::Numbers(numbers)) if numbers.len() == 2 => Ok(Inspection {
-                locked: numbers[0] != -2,
-                remaining: remaining(numbers[0]),
-                holds: u32::try_from(numbers[1]).unwrap_or(0),
-            }),
-            other => Err(Refusal::Failed {
-                message: format!("the script that inspects a lock returned {other:?}"),
-            }),
-        }
+        inspection(reply)
+    }
+}
+
+fn inspection(reply: Reply) -> Result<Inspection, Refusal> {
+    match reply.outcome()? {
+        Outcome::Done(Detail::Numbers(numbers)) if numbers.len() == 2 => Ok(Inspection {
+            locked: numbers[0] != -2,
+            remaining: remaining(numbers[0]),
+            holds: u32::try_from(numbers[1]).unwrap_or(0),
+        }),
+        other => Err(Refusal::Failed {
+            message: format!("the script that inspects a lock returned {other:?}"),
+        }),
     }
 }
 

@@ -68,11 +68,16 @@ impl Operation {
         request: impl FnOnce(&Attempt) -> Request,
     ) -> Self {
         let ongoing = engine.synchronizers.attempts.begin();
+        let request = request(&ongoing.attempt);
+        Self::of(engine, spec, request, ongoing)
+    }
+
+    fn of(engine: &Arc<Engine>, spec: &Arc<SyncSpec>, request: Request, ongoing: Ongoing) -> Self {
         let longest_doubt = engine.synchronizers.attempts.longest_doubt();
         Self {
             engine: engine.clone(),
             spec: spec.clone(),
-            request: request(&ongoing.attempt),
+            request,
             sendings: Sendings {
                 retry: Retry::of_release(),
                 ..Sendings::new(Some(longest_doubt))
@@ -205,8 +210,8 @@ impl Engine {
         request: impl FnOnce(&Attempt) -> Request,
     ) -> Result<Option<Detail>, Error> {
         self.check_open()?;
-        self.run_detached(spec, request, |operation| operation)
-            .await
+        runtime::check()?;
+        self.run_detached(Operation::new(self, spec, request)).await
     }
 
     /// As [`run_operation`](Self::run_operation), for a request that releases permits. In a client that is closed meanwhile, it ends
@@ -217,18 +222,16 @@ impl Engine {
         what: GivenBack,
         request: impl FnOnce(&Attempt) -> Request,
     ) -> Result<Option<Detail>, Error> {
-        self.run_detached(spec, request, |operation| operation.giving_back(what))
-            .await
+        runtime::check()?;
+        let operation = Operation::new(self, spec, request).giving_back(what);
+        self.run_detached(operation).await
     }
 
     async fn run_detached(
         self: &Arc<Self>,
-        spec: &Arc<SyncSpec>,
-        request: impl FnOnce(&Attempt) -> Request,
-        marked: impl FnOnce(Operation) -> Operation,
+        mut operation: Operation,
     ) -> Result<Option<Detail>, Error> {
-        runtime::check()?;
-        let mut operation = marked(Operation::new(self, spec, request));
+        let spec = operation.spec.clone();
         let caller = Arc::<LastRefusal>::default();
         operation.caller = Arc::downgrade(&caller);
         let until = Instant::now() + self.config.command_wait;
@@ -244,7 +247,7 @@ impl Engine {
                         Error::unavailable_by(REFUSED, Some(Arc::new(Cause::server(&*message))))
                     }
                     Some(error) => error,
-                    None => self.no_answer(spec, NO_ANSWER).with_note(CONTINUES),
+                    None => self.no_answer(&spec, NO_ANSWER).with_note(CONTINUES),
                 })
             }
         }

@@ -18,8 +18,8 @@ use tokio_util::{sync::CancellationToken, task::task_tracker::TaskTrackerToken};
 
 use super::{
     super::{
-        CallError, Engine, alarm::Alarm, attempt::OUTDATED, detach::Caller, hold_set::validity,
-        loss::elsewhere, request::Deadline, runtime,
+        BoxFuture, CallError, Engine, alarm::Alarm, attempt::OUTDATED, detach::Caller,
+        hold_set::validity, loss::elsewhere, request::Deadline, runtime,
     },
     attempts,
     operation::{GivenBack, unexpected_answer},
@@ -265,7 +265,9 @@ impl ExpirablePermitGuard {
         if self.lost_reason().is_some() {
             token.cancel();
         } else if let Some(here) = elsewhere(self.engine.runtime()) {
-            here.spawn(cancel_at_the_end(self.permit.clone(), token.clone()));
+            let task: BoxFuture<()> =
+                Box::pin(cancel_at_the_end(self.permit.clone(), token.clone()));
+            here.spawn(task);
         }
         token
     }
@@ -457,7 +459,7 @@ impl Engine {
                 Duty::Wait => permits.watch(&permit),
                 Duty::Renew => {
                     permits.watch(&permit);
-                    tokio::spawn(self.clone().renew_permit(permit, lease));
+                    self.batcher.spawn(self.clone().renew_permit(permit, lease));
                 }
             }
         }

@@ -277,10 +277,10 @@ impl Topology {
             let script_conn = self.script_conn(connector, &node.closed);
             self.report_opened(&script_conn);
             let (topology, announced) = (Arc::downgrade(self), node.announced.clone());
-            let listed = move || {
+            let listed = Box::new(move || {
                 let topology = topology.upgrade();
                 topology.map_or(0, |topology| topology.replicas_at(&announced))
-            };
+            });
             let (scripts, publishing) = (node.script_conn.clone(), self.publishing);
             let (wait, tasks) = (self.wait, &self.tasks);
             Durable::start(

@@ -22,7 +22,7 @@ use crate::{
     wire::script::{Operation, Publishing, Script},
 };
 pub(super) use wait::Wait;
-use worker::{Call, DurableWorker};
+use worker::{Call, DurableWorker, Listed};
 
 /// The connections of a server on which calls wait for replicas.
 #[derive(Default)]
@@ -44,14 +44,13 @@ pub(super) struct Durable {
 }
 
 impl Durable {
-    /// `listed` returns the number of replicas, including replicas that are down.
     pub(super) fn start(
         script_conn: ScriptConnection,
         killing_conn: ScriptConnection,
         publishing: Publishing,
         wait: Wait,
         durability: Durability,
-        listed: impl Fn() -> usize + Send + Sync + 'static,
+        listed: Listed,
         tasks: &Tasks,
     ) -> Self {
         let (calls, queued) = mpsc::unbounded_channel();

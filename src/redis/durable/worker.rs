@@ -1,6 +1,6 @@
 //! Sends calls that wait for replicas, and a `WAIT` after them.
 
-use std::{future::poll_fn, pin::Pin, sync::Arc, task::Poll, time::Duration};
+use std::{future::poll_fn, sync::Arc, task::Poll, time::Duration};
 
 use tokio::{
     sync::{mpsc, oneshot},
@@ -17,7 +17,7 @@ use crate::{
         script_connection::{ClosedForGood, ScriptConnection, ScriptSession},
         time_limits::{REPLACEMENT_WAIT, REPLICAS_COUNTED_EVERY},
     },
-    transport::Frame,
+    transport::{BoxFuture, Frame},
     wire::script::{Operation, Publishing, Script},
 };
 
@@ -37,7 +37,7 @@ pub(super) struct Call {
 }
 
 /// The task that sends the calls.
-pub(super) struct DurableWorker<L> {
+pub(super) struct DurableWorker {
     script_conn: ScriptConnection,
     /// The server's connection for scripts. It kills a broken connection that stays.
     killing_conn: ScriptConnection,
@@ -46,7 +46,7 @@ pub(super) struct DurableWorker<L> {
     configured: Wait,
     log_limit: RateLimit,
     durability: Durability,
-    listed: L,
+    listed: Listed,
     /// The connection to which the further fields belong.
     used: Option<Arc<ScriptSession>>,
     /// The way to wait, or the words of a server that has refused the command.
@@ -57,17 +57,19 @@ pub(super) struct DurableWorker<L> {
     sent: HashSet<usize>,
 }
 
-type Answer = Result<Frame, Arc<str>>;
+/// Returns the number of replicas, including replicas that are down.
+pub(super) type Listed = Box<dyn Fn() -> usize + Send + Sync>;
 
-impl<L: Fn() -> usize + Send + Sync> DurableWorker<L> {
-    /// `listed` returns the number of replicas, including replicas that are down.
+type Answer<'a> = BoxFuture<'a, Result<Frame, Arc<str>>>;
+
+impl DurableWorker {
     pub(super) fn new(
         script_conn: ScriptConnection,
         killing_conn: ScriptConnection,
         publishing: Publishing,
         wait: Wait,
         durability: Durability,
-        listed: L,
+        listed: Listed,
     ) -> Self {
         Self {
             script_conn,
@@ -192,7 +194,7 @@ impl<L: Fn() -> usize + Send + Sync> DurableWorker<L> {
                 return Ok(());
             }
             let left = self.left(calls);
-            (_, waited) = self.send(conn, no_calls(), wanted, left).await?;
+            (_, waited) = self.send(conn, Vec::new(), wanted, left).await?;
         }
     }
 
@@ -245,10 +247,13 @@ impl<L: Fn() -> usize + Send + Sync> DurableWorker<L> {
                 }
             })
             .collect();
-        let evals = calls
+        let evals: Vec<_> = calls
             .iter()
             .zip(texts)
-            .map(|(call, (name, text))| conn.eval(name, text, call.script, &call.operations));
+            .map(|(call, (name, text))| -> Answer {
+                Box::pin(conn.eval(name, text, call.script, &call.operations))
+            })
+            .collect();
         let left = self.left(calls);
         let (mut frames, mut waited) = self.send(conn, evals, wanted, left).await?;
         let unknown: Vec<_> = (0..calls.len())
@@ -260,10 +265,10 @@ impl<L: Fn() -> usize + Send + Sync> DurableWorker<L> {
                     script, operations, ..
                 } = &calls[*index];
                 let source = script.text(publishing).source.clone();
-                conn.eval("EVAL", source, script, operations)
+                Box::pin(conn.eval("EVAL", source, script, operations)) as Answer
             });
             let left = self.left(calls);
-            let (again, waited_again) = self.send(conn, texts, wanted, left).await?;
+            let (again, waited_again) = self.send(conn, texts.collect(), wanted, left).await?;
             for (index, frame) in unknown.into_iter().zip(again) {
                 frames[index] = frame;
             }
@@ -277,20 +282,15 @@ impl<L: Fn() -> usize + Send + Sync> DurableWorker<L> {
     }
 
     /// The answers to `calls` and to a `WAIT` of `left`. `WAIT` covers the earlier writes of its own connection (P-T4).
-    async fn send(
+    async fn send<'a>(
         &mut self,
-        conn: &ScriptSession,
-        calls: impl Iterator<Item = impl Future<Output = Answer> + Send>,
+        conn: &'a ScriptSession,
+        mut answers: Vec<Answer<'a>>,
         wanted: u32,
         left: Duration,
     ) -> Result<(Vec<Frame>, Waited), Arc<str>> {
-        let mut answers: Vec<Pin<Box<dyn Future<Output = Answer> + Send + '_>>> = Vec::new();
-        answers.extend(calls.map(|call| Box::pin(call) as _));
         let count = answers.len();
-        answers.extend(
-            self.wait_on(conn, wanted, left)
-                .map(|wait| Box::pin(wait) as _),
-        );
+        answers.extend(self.wait_on(conn, wanted, left));
         let mut frames: Vec<Frame> = in_order(answers)
             .await
             .into_iter()
@@ -317,9 +317,9 @@ impl<L: Fn() -> usize + Send + Sync> DurableWorker<L> {
         conn: &'a ScriptSession,
         wanted: u32,
         left: Duration,
-    ) -> Option<impl Future<Output = Answer> + Send + use<'a, L>> {
+    ) -> Option<Answer<'a>> {
         let (name, args) = self.wait.as_ref().ok()?.command(wanted, left);
-        Some(conn.send(name, args))
+        Some(Box::pin(conn.send(name, args)))
     }
 
     /// Later calls on this connection do without. The next connection may have the right or the command.
@@ -363,12 +363,8 @@ impl<L: Fn() -> usize + Send + Sync> DurableWorker<L> {
     }
 }
 
-fn no_calls() -> std::iter::Empty<std::future::Ready<Answer>> {
-    std::iter::empty()
-}
-
 /// Polls all futures in order, and completes when all are complete.
-async fn in_order<T>(mut futures: Vec<Pin<Box<dyn Future<Output = T> + Send + '_>>>) -> Vec<T> {
+async fn in_order<T>(mut futures: Vec<BoxFuture<'_, T>>) -> Vec<T> {
     let mut done: Vec<Option<T>> = futures.iter().map(|_| None).collect();
     poll_fn(|context| {
         for (future, done) in futures.iter_mut().zip(&mut done) {

@@ -215,7 +215,10 @@ impl Nodes {
                 answering.for_each(|_| ready(())),
             );
             let closed = self.closed.clone();
-            tokio::spawn(async move { closed.run_until_cancelled(rest).await });
+            let task: BoxFuture<()> = Box::pin(async move {
+                let _ = closed.run_until_cancelled(rest).await;
+            });
+            tokio::spawn(task);
         }
         (answers, refused)
     }

@@ -295,7 +295,8 @@ impl ScriptSession {
             let is_awaited = self.keepalive.lacks_replies();
             let old = provable(&identity, self.scope.as_ref()).filter(|_| is_awaited);
             let connecting = connector.connect_beside(&endpoint);
-            if let Err(end) = liveness.settle(lifetime.run(ping), old, connecting).await {
+            let answered = Box::pin(lifetime.run(ping));
+            if let Err(end) = liveness.settle(answered, old, connecting).await {
                 return end;
             }
             self.keepalive.answered();

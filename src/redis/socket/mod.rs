@@ -346,9 +346,9 @@ impl SocketConnection {
             requests: requests.clone(),
             received: Mutex::default(),
         };
-        let moving = match renewal {
-            None => tokio::spawn(driver.run()),
-            Some(renewal) => tokio::spawn(async move {
+        let moving: BoxFuture<_> = match renewal {
+            None => Box::pin(driver.run()),
+            Some(renewal) => Box::pin(async move {
                 tokio::select! {
                     biased;
                     reason = driver.run() => reason,
@@ -360,7 +360,7 @@ impl SocketConnection {
             requests,
             received: Mutex::new(Some(received)),
         };
-        (open, DriverTask(moving))
+        (open, DriverTask(tokio::spawn(moving)))
     }
 }
 

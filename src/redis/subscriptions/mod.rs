@@ -13,7 +13,7 @@ use tokio::{sync::mpsc, task::JoinHandle, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Event, EventSender,
+    BoxFuture, Event, EventSender,
     client_info::ConnIdentity,
     connector::Connector,
     liveness::{End, LivenessCheck, provable},
@@ -199,7 +199,7 @@ impl Subscriber {
                 // A look that is due precedes the changes: a steady stream of them would put it off for ever.
                 () = tokio::time::sleep_until(session.next_look()) => {
                     let old = provable(identity, scope).filter(|_| session.is_doubted());
-                    let looking = lifetime.run(session.look(wanted));
+                    let looking = Box::pin(lifetime.run(session.look(wanted)));
                     let connecting = self.connector.connect_beside(&endpoint);
                     if let Err(end) = liveness.settle(looking, old, connecting).await {
                         return ended(end, is_proven, During::Rest);
@@ -217,7 +217,7 @@ impl Subscriber {
                         false => During::FirstSubscription,
                     };
                     // A few round trips at most.
-                    let applying = lifetime.run(session.apply(change, wanted));
+                    let applying = Box::pin(lifetime.run(session.apply(change, wanted)));
                     let old = provable(identity, scope);
                     let connecting = self.connector.connect_beside(&endpoint);
                     if let Err(end) = liveness.settle(applying, old, connecting).await {
@@ -274,7 +274,7 @@ enum During {
 /// Passes messages on while the connection lives.
 fn listen(connection: &dyn Connection, events: EventSender) -> JoinHandle<()> {
     let mut messages = connection.messages();
-    tokio::spawn(async move {
+    let task: BoxFuture<()> = Box::pin(async move {
         while let Some(pushed) = messages.next().await {
             let event = match pushed {
                 Pushed::Message { channel, payload } => Event::Message { channel, payload },
@@ -284,7 +284,8 @@ fn listen(connection: &dyn Connection, events: EventSender) -> JoinHandle<()> {
                 return;
             }
         }
-    })
+    });
+    tokio::spawn(task)
 }
 
 #[cfg(test)]
