@@ -21,33 +21,85 @@
 //! - [`Pushed::Missed`] follows each loss of messages. Only the answer to `SUBSCRIBE` confirms it: a message of the server's own, such
 //!   as the `sunsubscribe` of a slot that moved, confirms nothing.
 //!
+//! As from a socket, the client takes no message with a payload of over 256 bytes, and cuts the texts of errors at 300 characters.
+//!
 //! # Examples
 //!
-//! A network without servers:
+//! A server in the process that knows two commands. A task answers them, so a future that is dropped cuts no command:
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
-//! # async fn main() {
+//! # async fn main() -> Result<(), redisson_lock::Error> {
+//! use bytes::Bytes;
+//! use futures_util::stream;
 //! use redisson_lock::{
-//!     Error, LockClient,
-//!     transport::{BoxFuture, Link, Transport},
+//!     LockClient,
+//!     transport::{BoxFuture, Connection, Frame, Link, Messages, Transport, TransportError},
 //! };
+//! use tokio::{sync::{mpsc, oneshot}, task::JoinSet};
 //!
-//! struct Unplugged;
+//! type Request = (&'static str, Vec<Bytes>, oneshot::Sender<Frame>);
 //!
-//! impl Transport for Unplugged {
-//!     fn connect(&self, host: &str, port: u16) -> BoxFuture<'static, Result<Link, String>> {
-//!         let reason = format!("no cable to {host}:{port}");
-//!         Box::pin(async move { Err(reason) })
+//! fn answer(name: &str, args: &[Bytes]) -> Frame {
+//!     match (name, args) {
+//!         ("HELLO", _) => Frame::Map(Vec::new()),
+//!         ("PING", [echo]) => Frame::Text(echo.clone()),
+//!         ("PING", []) => Frame::Status("PONG".into()),
+//!         _ => Frame::Error(format!("ERR unknown command '{name}'")),
 //!     }
 //! }
 //!
-//! let client = LockClient::builder().url("redis://redis:6379").transport(Unplugged);
-//! assert!(matches!(client.build().await, Err(Error::Unavailable { .. })));
+//! struct Wire(mpsc::UnboundedSender<Request>);
+//!
+//! impl Connection for Wire {
+//!     fn send(&self, name: &'static str, args: Vec<Bytes>) -> BoxFuture<'_, Result<Frame, TransportError>> {
+//!         Box::pin(async move {
+//!             let (answer, answered) = oneshot::channel();
+//!             let _ = self.0.send((name, args, answer));
+//!             answered.await.map_err(|_| TransportError::new("the wire is cut"))
+//!         })
+//!     }
+//!
+//!     fn messages(&self) -> Messages {
+//!         Box::pin(stream::pending())
+//!     }
+//! }
+//!
+//! struct Desk;
+//!
+//! impl Transport for Desk {
+//!     fn connect(&self, host: &str, port: u16) -> BoxFuture<'static, Result<Link, TransportError>> {
+//!         let known = (host, port) == ("desk", 6379);
+//!         Box::pin(async move {
+//!             if !known {
+//!                 return Err(TransportError::new("no cable leads there"));
+//!             }
+//!             let (sender, mut requests) = mpsc::unbounded_channel::<Request>();
+//!             let mut serving = JoinSet::new();
+//!             serving.spawn(async move {
+//!                 while let Some((name, args, answered)) = requests.recv().await {
+//!                     let _ = answered.send(answer(name, &args));
+//!                 }
+//!             });
+//!             // The client drops this future to end the connection, and with it the task.
+//!             let ended = async move {
+//!                 serving.join_next().await;
+//!                 TransportError::new("the wire is cut")
+//!             };
+//!             Ok(Link::new(Wire(sender), ended))
+//!         })
+//!     }
+//! }
+//!
+//! let client = LockClient::builder().url("redis://desk:6379").transport(Desk).build().await?;
+//! client.ping().await?;
+//! let elsewhere = LockClient::builder().url("redis://attic:6379").transport(Desk);
+//! assert!(elsewhere.build().await.unwrap_err().to_string().contains("no cable leads there"));
+//! # Ok(())
 //! # }
 //! ```
 
-use std::{pin::Pin, sync::Arc};
+use std::{error::Error, fmt, pin::Pin, sync::Arc};
 
 use bytes::Bytes;
 use futures_util::stream::Stream;
@@ -57,6 +109,49 @@ pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// A boxed stream of messages.
 pub type Messages = Pin<Box<dyn Stream<Item = Pushed> + Send>>;
+
+/// Why there is no connection, no answer, or no connection any more.
+///
+/// The client shows the message and those of all sources, in the log and in the error of the caller.
+#[derive(Debug, Clone)]
+pub struct TransportError {
+    message: Arc<str>,
+    source: Option<Arc<dyn Error + Send + Sync>>,
+}
+
+impl TransportError {
+    /// Returns an error with this message.
+    pub fn new(message: impl Into<Arc<str>>) -> Self {
+        Self {
+            message: message.into(),
+            source: None,
+        }
+    }
+
+    /// Returns the same error with its cause.
+    #[cfg(feature = "transport")]
+    #[must_use]
+    pub fn with_source(mut self, source: impl Error + Send + Sync + 'static) -> Self {
+        self.source = Some(Arc::new(source));
+        self
+    }
+
+    pub(crate) fn into_message(self) -> Arc<str> {
+        self.message
+    }
+}
+
+impl fmt::Display for TransportError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl Error for TransportError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.source.as_ref().map(|source| &**source as _)
+    }
+}
 
 /// Opens connections to servers.
 #[cfg(feature = "transport")]
@@ -74,7 +169,7 @@ pub trait Transport: Send + Sync {
     /// # Cancel safety
     ///
     /// Dropping the future must close what it has opened.
-    fn connect(&self, host: &str, port: u16) -> BoxFuture<'static, Result<Link, String>>;
+    fn connect(&self, host: &str, port: u16) -> BoxFuture<'static, Result<Link, TransportError>>;
 
     /// Whether the servers are in this process, as in a test. Default: false.
     ///
@@ -87,11 +182,22 @@ pub trait Transport: Send + Sync {
     }
 }
 
+#[cfg(feature = "transport")]
+impl<T: Transport + ?Sized> Transport for Arc<T> {
+    fn connect(&self, host: &str, port: u16) -> BoxFuture<'static, Result<Link, TransportError>> {
+        (**self).connect(host, port)
+    }
+
+    fn is_in_process(&self) -> bool {
+        (**self).is_in_process()
+    }
+}
+
 /// A connection that a [`Transport`] has opened.
 #[cfg(feature = "transport")]
 pub struct Link {
     pub(crate) connection: Arc<dyn Connection>,
-    pub(crate) ended: BoxFuture<'static, String>,
+    pub(crate) ended: BoxFuture<'static, TransportError>,
 }
 
 #[cfg(feature = "transport")]
@@ -100,7 +206,7 @@ impl Link {
     /// connection by dropping `ended`, so this future owns what closes it.
     pub fn new(
         connection: impl Connection + 'static,
-        ended: impl Future<Output = String> + Send + 'static,
+        ended: impl Future<Output = TransportError> + Send + 'static,
     ) -> Self {
         Self {
             connection: Arc::new(connection),
@@ -110,8 +216,8 @@ impl Link {
 }
 
 #[cfg(feature = "transport")]
-impl std::fmt::Debug for Link {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Link").finish_non_exhaustive()
     }
 }
@@ -131,7 +237,11 @@ pub trait Connection: Send + Sync {
     /// # Cancel safety
     ///
     /// A command whose sending has begun is sent whole; its answer is read and dropped.
-    fn send(&self, name: &'static str, args: Vec<Bytes>) -> BoxFuture<'_, Result<Frame, Arc<str>>>;
+    fn send(
+        &self,
+        name: &'static str,
+        args: Vec<Bytes>,
+    ) -> BoxFuture<'_, Result<Frame, TransportError>>;
 
     /// Returns the messages that arrive from now on. The client calls it once at most.
     fn messages(&self) -> Messages;
@@ -162,7 +272,8 @@ pub enum Frame {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Pushed {
-    /// A message on a channel.
+    /// A message on a channel: [`Pushed::message`] makes it.
+    #[non_exhaustive]
     Message {
         /// The channel.
         channel: Bytes,
@@ -171,4 +282,11 @@ pub enum Pushed {
     },
     /// The receiver was behind, and messages were lost.
     Missed,
+}
+
+impl Pushed {
+    /// A message on a channel.
+    pub fn message(channel: Bytes, payload: Bytes) -> Self {
+        Self::Message { channel, payload }
+    }
 }

@@ -41,7 +41,7 @@ pub(super) async fn command(
         .iter()
         .map(|word| Bytes::copy_from_slice(word.as_bytes()));
     let answer = connection.send(name, args.collect()).await;
-    answer.map_err(|reason| reason.as_ref().to_owned())
+    answer.map_err(|error| error.to_string())
 }
 
 /// Sends `QUIT`, and waits until the server has answered all earlier commands.

@@ -15,8 +15,12 @@ use super::{
 };
 use crate::{
     protocol::Protocol,
-    transport::{self, Connection, Frame},
+    transport::{self, Connection, Frame, TransportError},
 };
+
+/// The longest payload that is passed on. A message of a lock or of another synchronizer is a number; no other message wakes a
+/// waiter.
+pub(super) const LONGEST_PAYLOAD: usize = 256;
 
 /// A server, and the credentials for it.
 #[derive(Clone)]
@@ -139,4 +143,4 @@ pub(crate) struct Opened {
 }
 
 /// The answer to a command, or why there is none.
-pub(crate) type Answer<'a> = transport::BoxFuture<'a, Result<Frame, Arc<str>>>;
+pub(crate) type Answer<'a> = transport::BoxFuture<'a, Result<Frame, TransportError>>;

@@ -267,7 +267,7 @@ impl ProbedNode {
             });
             let answers = join_all(answers).await;
             let answers: Result<Vec<_>, _> = answers.into_iter().collect();
-            answers.map_err(|reason| reason.as_ref().to_owned())
+            answers.map_err(|error| error.to_string())
         };
         match timeout(PROBE_ANSWER_WAIT, self.conn.lifetime.run(asking)).await {
             Err(_) => Err(Error::unavailable(format!(

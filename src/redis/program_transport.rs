@@ -1,7 +1,9 @@
 //! Connections by a transport of the program.
 
-use std::{sync::Arc, time::Duration};
+use std::{error::Error, future::ready, iter::successors, sync::Arc, time::Duration};
 
+use bytes::Bytes;
+use futures_util::StreamExt;
 use tokio::time::timeout;
 
 use super::{
@@ -10,12 +12,63 @@ use super::{
     endpoint::{Address, Endpoint, OwnEnd},
     handshake::Handshake,
     log_in::{Failed, Greeted, RefusedHandshakes, shake_hands},
-    opener::{ConnectOptions, Opened, Opener, ServerConfig, SocketOptions},
+    opener::{
+        Answer, ConnectOptions, LONGEST_PAYLOAD, Opened, Opener, ServerConfig, SocketOptions,
+    },
 };
 use crate::{
     server_text,
-    transport::{self, Link},
+    transport::{self, Connection, Frame, Link, Messages, Pushed, TransportError},
 };
+
+/// A connection of the program, held to the bounds of a socket: what it answers may come from any peer.
+struct Bounded(Arc<dyn Connection>);
+
+impl Connection for Bounded {
+    fn send(&self, name: &'static str, args: Vec<Bytes>) -> Answer<'_> {
+        let answer = self.0.send(name, args);
+        Box::pin(async move {
+            let mut frame = answer
+                .await
+                .map_err(|error| TransportError::new(shown(&error)))?;
+            bound(&mut frame);
+            Ok(frame)
+        })
+    }
+
+    fn messages(&self) -> Messages {
+        let is_short = |pushed: &Pushed| match pushed {
+            Pushed::Message { payload, .. } => payload.len() <= LONGEST_PAYLOAD,
+            Pushed::Missed => true,
+        };
+        Box::pin(
+            self.0
+                .messages()
+                .filter(move |pushed| ready(is_short(pushed))),
+        )
+    }
+}
+
+/// Bounds the texts of errors.
+fn bound(frame: &mut Frame) {
+    match frame {
+        Frame::Error(message) => *message = server_text::shown(message),
+        Frame::List(frames) => frames.iter_mut().for_each(bound),
+        Frame::Map(pairs) => pairs.iter_mut().for_each(|(name, value)| {
+            bound(name);
+            bound(value);
+        }),
+        Frame::Null | Frame::Number(_) | Frame::Status(_) | Frame::Text(_) => {}
+    }
+}
+
+/// The messages of an error and of its sources.
+fn shown(error: &TransportError) -> String {
+    let first: &(dyn Error + 'static) = error;
+    let errors = successors(Some(first), |error| (*error).source());
+    let messages: Vec<String> = errors.map(ToString::to_string).collect();
+    server_text::shown(&messages.join(": "))
+}
 
 /// A transport of the program.
 #[derive(Clone)]
@@ -63,15 +116,14 @@ impl ProgramTransport {
         (host, port): &Address,
         server: &ServerConfig,
     ) -> Result<Opened, Failed> {
-        let of_the_network = |details: String| ConnectError {
+        let of_the_network = |details| ConnectError {
             kind: ConnectErrorKind::Network,
-            details: server_text::shown(&details),
+            details,
         };
         let linked = self.transport.connect(host, *port).await;
-        let Link {
-            connection,
-            mut ended,
-        } = linked.map_err(of_the_network)?;
+        let Link { connection, ended } = linked.map_err(|error| of_the_network(shown(&error)))?;
+        let connection = Arc::new(Bounded(connection));
+        let mut ended: BoxFuture<String> = Box::pin(async move { shown(&ended.await) });
         let greeted = tokio::select! {
             biased;
             greeted = shake_hands(&*connection, server, handshake) => greeted,
@@ -130,5 +182,93 @@ impl Opener for ProgramTransport {
 
     fn may_refuse_messages(&self) -> bool {
         !self.transport.is_in_process()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use futures_util::stream;
+
+    use super::*;
+
+    /// A peer without bounds: each text is too long, and has a line break.
+    struct Hostile;
+
+    fn long() -> String {
+        format!("line\n{}", "x".repeat(1 << 20))
+    }
+
+    fn failed() -> TransportError {
+        TransportError::new("the tunnel is shut").with_source(io::Error::other(long()))
+    }
+
+    impl Connection for Hostile {
+        fn send(&self, name: &'static str, _: Vec<Bytes>) -> Answer<'_> {
+            let refusal = || Frame::Error(long());
+            Box::pin(ready(match name {
+                "LOST" => Err(failed()),
+                "LIST" => Ok(Frame::List(vec![
+                    refusal(),
+                    Frame::Map(vec![(refusal(), refusal())]),
+                ])),
+                _ => Ok(refusal()),
+            }))
+        }
+
+        fn messages(&self) -> Messages {
+            let message = |length| Pushed::message("channel".into(), vec![b'0'; length].into());
+            let messages = [
+                message(LONGEST_PAYLOAD + 1),
+                Pushed::Missed,
+                message(LONGEST_PAYLOAD),
+            ];
+            Box::pin(stream::iter(messages))
+        }
+    }
+
+    fn is_bounded(text: &str) -> bool {
+        text.len() < 400 && text.starts_with("line\\n")
+    }
+
+    #[tokio::test]
+    async fn texts_of_a_transport_are_bounded() {
+        let connection = Bounded(Arc::new(Hostile));
+        let lost = connection.send("LOST", Vec::new()).await.unwrap_err();
+        let shown = lost.to_string();
+        let source = shown
+            .strip_prefix("the tunnel is shut: ")
+            .expect("the message");
+        assert!(is_bounded(source), "{shown}");
+
+        let refused = connection.send("PING", Vec::new()).await.unwrap();
+        assert!(
+            matches!(&refused, Frame::Error(text) if is_bounded(text)),
+            "{refused:?}"
+        );
+        let Frame::List(mut frames) = connection.send("LIST", Vec::new()).await.unwrap() else {
+            panic!("no list");
+        };
+        if let Some(Frame::Map(pairs)) = frames.pop() {
+            frames.extend(pairs.into_iter().flat_map(|(name, value)| [name, value]));
+        }
+        assert_eq!(frames.len(), 3);
+        for frame in &frames {
+            assert!(
+                matches!(frame, Frame::Error(text) if is_bounded(text)),
+                "{frame:?}"
+            );
+        }
+    }
+
+    #[tokio::test]
+    async fn long_messages_of_a_transport_are_not_passed_on() {
+        let messages = Bounded(Arc::new(Hostile)).messages();
+        let passed: Vec<Pushed> = messages.collect().await;
+        let [Pushed::Missed, Pushed::Message { payload, .. }] = &passed[..] else {
+            panic!("{passed:?}");
+        };
+        assert_eq!(payload.len(), LONGEST_PAYLOAD);
     }
 }

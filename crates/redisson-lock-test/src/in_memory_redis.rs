@@ -1,13 +1,12 @@
 //! The in-memory server for tests of users.
 
-use std::{
-    fmt,
-    sync::{Arc, LazyLock},
-    time::Duration,
-};
+use std::{fmt, sync::LazyLock, time::Duration};
 
 use bytes::Bytes;
-use redisson_lock::{Config, Error, LockClient, LockClientBuilder, transport::Frame};
+use redisson_lock::{
+    Config, Error, LockClient, LockClientBuilder,
+    transport::{Frame, TransportError},
+};
 use tokio::time::Instant;
 
 use super::{
@@ -240,7 +239,7 @@ impl InMemoryRedis {
     ///
     /// The reason why there is none.
     #[doc(hidden)]
-    pub async fn raw(&self) -> Result<RawConnection, Arc<str>> {
+    pub async fn raw(&self) -> Result<RawConnection, TransportError> {
         RawConnection::open(&self.network, &ADDRESS).await
     }
 

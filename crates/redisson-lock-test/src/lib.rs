@@ -46,7 +46,7 @@ pub mod simulation {
     pub use super::replicated::Replicated;
     #[cfg(feature = "__simulation")]
     pub use redisson_lock::simulation::count_owners_from;
-    pub use redisson_lock::transport::{Frame, Pushed};
+    pub use redisson_lock::transport::{Frame, Pushed, TransportError};
 }
 
 /// A host and a port.

@@ -1,10 +1,8 @@
 //! The client's end of a connection.
 
-use std::sync::Arc;
-
 use bytes::Bytes;
 use futures_util::stream;
-use redisson_lock::transport::{BoxFuture, Connection, Frame, Messages};
+use redisson_lock::transport::{BoxFuture, Connection, Frame, Messages, TransportError};
 use tokio::sync::mpsc;
 
 use super::network::{Network, PipeId};
@@ -22,15 +20,19 @@ impl Line {
         &self,
         name: &'static str,
         args: Vec<Bytes>,
-    ) -> Result<Frame, Arc<str>> {
+    ) -> Result<Frame, TransportError> {
         let sent = self.network.state().send(self.pipe, name, args);
-        let ended = || Arc::from("the connection ended");
+        let ended = || TransportError::new("the connection ended");
         sent.ok_or_else(ended)?.await.map_err(|_| ended())
     }
 }
 
 impl Connection for Line {
-    fn send(&self, name: &'static str, args: Vec<Bytes>) -> BoxFuture<'_, Result<Frame, Arc<str>>> {
+    fn send(
+        &self,
+        name: &'static str,
+        args: Vec<Bytes>,
+    ) -> BoxFuture<'_, Result<Frame, TransportError>> {
         Box::pin(self.ask(name, args))
     }
 

@@ -15,7 +15,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use redisson_lock::transport::{BoxFuture, Frame, Link, Transport};
+use redisson_lock::transport::{BoxFuture, Frame, Link, Transport, TransportError};
 use tokio::{
     sync::oneshot,
     time::{Instant, sleep_until},
@@ -86,23 +86,23 @@ impl Network {
     pub(super) async fn dial(
         &self,
         address: &Address,
-    ) -> Result<(Line, BoxFuture<'static, String>), Arc<str>> {
+    ) -> Result<(Line, BoxFuture<'static, TransportError>), TransportError> {
         let delay = self.state().faults.connecting();
         if !delay.is_zero() {
             tokio::time::sleep(delay).await;
         }
         let (end, told) = oneshot::channel();
         let opened = self.state().open(address, end);
-        let pipe = opened.ok_or("connection refused")?;
+        let pipe = opened.ok_or_else(|| TransportError::new("connection refused"))?;
         tokio::spawn(drive(self.clone(), pipe));
         let line = Line {
             network: self.clone(),
             pipe,
         };
         let leave = Leave(line.clone());
-        let ended: BoxFuture<'static, String> = Box::pin(async move {
+        let ended: BoxFuture<'static, TransportError> = Box::pin(async move {
             let _leave = leave;
-            told.await.unwrap_or("the connection ended").to_owned()
+            TransportError::new(told.await.unwrap_or("the connection ended"))
         });
         Ok((line, ended))
     }
@@ -149,11 +149,10 @@ async fn drive(network: Network, pipe: PipeId) {
 }
 
 impl Transport for Network {
-    fn connect(&self, host: &str, port: u16) -> BoxFuture<'static, Result<Link, String>> {
+    fn connect(&self, host: &str, port: u16) -> BoxFuture<'static, Result<Link, TransportError>> {
         let (network, address) = (self.clone(), (host.to_owned(), port));
         Box::pin(async move {
-            let dialed = network.dial(&address).await;
-            let (line, ended) = dialed.map_err(|reason| reason.as_ref().to_owned())?;
+            let (line, ended) = network.dial(&address).await?;
             Ok(Link::new(line, ended))
         })
     }

@@ -1,14 +1,10 @@
 //! A connection for other kinds of clients.
 
-use std::{
-    fmt,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::{fmt, sync::Mutex, time::Duration};
 
 use bytes::Bytes;
 use futures_util::Stream;
-use redisson_lock::transport::{BoxFuture, Connection, Frame, Pushed};
+use redisson_lock::transport::{BoxFuture, Connection, Frame, Pushed, TransportError};
 use tokio::time::timeout;
 
 use super::{Address, line::Line, network::Network};
@@ -20,11 +16,11 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 pub struct RawConnection {
     line: Line,
     /// Dropping it ends the connection.
-    _ended: Mutex<BoxFuture<'static, String>>,
+    _ended: Mutex<BoxFuture<'static, TransportError>>,
 }
 
 impl RawConnection {
-    pub(super) async fn open(network: &Network, address: &Address) -> Result<Self, Arc<str>> {
+    pub(super) async fn open(network: &Network, address: &Address) -> Result<Self, TransportError> {
         let opening = async {
             let (line, ended) = network.dial(address).await?;
             line.ask("HELLO", vec!["3".into()]).await?;
@@ -35,7 +31,7 @@ impl RawConnection {
             })
         };
         let opened = timeout(TIMEOUT, opening).await;
-        opened.unwrap_or_else(|_| Err("the server did not answer".into()))
+        opened.unwrap_or_else(|_| Err(TransportError::new("the server did not answer")))
     }
 
     /// Sends a command, and waits for the reply.
@@ -47,7 +43,7 @@ impl RawConnection {
         &self,
         name: &'static str,
         args: &[impl AsRef<[u8]>],
-    ) -> Result<Frame, Arc<str>> {
+    ) -> Result<Frame, TransportError> {
         let args = args.iter().map(|arg| Bytes::copy_from_slice(arg.as_ref()));
         self.line.ask(name, args.collect()).await
     }

@@ -8,7 +8,10 @@ use std::{
 };
 
 use bytes::Bytes;
-use redisson_lock::{Config, Error, LockClient, LockClientBuilder, transport::Frame};
+use redisson_lock::{
+    Config, Error, LockClient, LockClientBuilder,
+    transport::{Frame, TransportError},
+};
 use tokio::time::{Instant, sleep};
 
 use super::{
@@ -118,7 +121,7 @@ impl Replicated {
     /// # Errors
     ///
     /// The reason why there is none: the master is stopped.
-    pub async fn raw(&self) -> Result<RawConnection, Arc<str>> {
+    pub async fn raw(&self) -> Result<RawConnection, TransportError> {
         let master = lock(&self.sentinels).master.clone();
         RawConnection::open(&self.network, &master).await
     }

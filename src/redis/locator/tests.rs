@@ -16,7 +16,7 @@ use crate::{
         opener::{Answer as Answered, ConnectOptions, Opened, Opener},
         reconnect::KnownServers,
     },
-    transport::{Connection, Frame, Pushed},
+    transport::{Connection, Frame, Pushed, TransportError},
 };
 
 /// The port of the sentinel that alone knows the latest failover.
@@ -94,7 +94,7 @@ struct Sentinel {
 impl Connection for Sentinel {
     fn send(&self, _name: &'static str, args: Vec<Bytes>) -> Answered<'_> {
         if self.sentinels.host(self.port) != self.host {
-            return Box::pin(ready(Err("the connection ended".into())));
+            return Box::pin(ready(Err(TransportError::new("the connection ended"))));
         }
         let (epoch, master) = match self.port {
             _ if self.host == MOVED => ("3", "latest"),

@@ -28,7 +28,7 @@ use crate::{
         time_limits::CHECK_EVERY,
     },
     sync::lock,
-    transport::{Connection, Frame},
+    transport::{Connection, Frame, TransportError},
     wire::{
         decimal,
         script::{Operation, Publishing, Script},
@@ -221,7 +221,7 @@ impl ScriptSession {
         let mut answer = self.connection.send(name, args);
         let mut ended = pin!(self.ended.cancelled());
         let answer = poll_fn(|context| match answer.as_mut().poll(context) {
-            Poll::Ready(answer) => Poll::Ready(answer),
+            Poll::Ready(answer) => Poll::Ready(answer.map_err(TransportError::into_message)),
             Poll::Pending => ended
                 .as_mut()
                 .poll(context)

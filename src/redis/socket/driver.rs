@@ -22,19 +22,17 @@ use tokio::{
 
 use super::resp::{self, Decoded, Decoder, Garbage};
 use crate::{
-    redis::{connect_error::NOT_RESP, endpoint::Socket, handshake::Version},
+    redis::{
+        connect_error::NOT_RESP, endpoint::Socket, handshake::Version, opener::LONGEST_PAYLOAD,
+    },
     server_text,
-    transport::{Frame, Pushed},
+    transport::{Frame, Pushed, TransportError},
 };
 
 /// The size of the read buffer.
 const READ_AT_ONCE: usize = 8 << 10;
 /// With more bytes than this waiting for the socket, the driver encodes no further commands.
 const MOST_UNSENT: usize = 256 << 10;
-
-/// The longest payload that is passed on. A message of a lock or of another synchronizer is a number; no other message wakes a
-/// waiter.
-const LONGEST_PAYLOAD: usize = 256;
 
 /// A command, and the receiver of its answer.
 pub(super) struct Request {
@@ -43,7 +41,7 @@ pub(super) struct Request {
     pub(super) answer: Answering,
 }
 
-type Answering = oneshot::Sender<Result<Frame, Arc<str>>>;
+type Answering = oneshot::Sender<Result<Frame, TransportError>>;
 
 /// A command that was sent.
 struct Pending {
@@ -99,7 +97,7 @@ impl Driver {
     /// Moves bytes until the connection ends, and returns the reason.
     pub(super) async fn run(mut self) -> String {
         let reason = poll_fn(|context| self.poll(context)).await;
-        let cause: Arc<str> = reason.as_str().into();
+        let cause = TransportError::new(&*reason);
         self.requests.close();
         let unsent = std::iter::from_fn(|| Some(self.requests.try_recv().ok()?.answer));
         let pending = self.pending.drain(..).map(|pending| pending.answer);
@@ -184,7 +182,7 @@ impl Driver {
             }
             // Copies: a slice would keep the whole read buffer, which may have held a long answer.
             let [channel, payload] = [&channel[..], payload].map(Bytes::copy_from_slice);
-            return self.messages.pass_on(Pushed::Message { channel, payload });
+            return self.messages.pass_on(Pushed::message(channel, payload));
         }
         let Some(unconfirmed) = self.pending.front_mut().and_then(|pending| {
             let unconfirmed = pending.unconfirmed.as_mut();

@@ -42,7 +42,7 @@ use super::{
 };
 use crate::{
     error::Error,
-    transport::{Connection, Pushed},
+    transport::{Connection, Pushed, TransportError},
 };
 use dial::{Dialed, Peer, in_share, together};
 use driver::{Driver, Received, Request};
@@ -367,13 +367,13 @@ impl SocketConnection {
 impl Connection for SocketConnection {
     fn send(&self, name: &'static str, args: Vec<Bytes>) -> Answer<'_> {
         Box::pin(async move {
+            let ended = || TransportError::new("the connection ended");
             let (answer, answered) = oneshot::channel();
             let request = Request { name, args, answer };
             if self.requests.send(request).is_err() {
-                return Err("the connection ended".into());
+                return Err(ended());
             }
-            let ended = |_| Err("the connection ended".into());
-            answered.await.unwrap_or_else(ended)
+            answered.await.unwrap_or_else(|_| Err(ended()))
         })
     }
 

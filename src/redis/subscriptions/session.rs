@@ -17,7 +17,7 @@ use crate::{
         open_connection::{OpenConnection, Pong},
         time_limits::{PING_EVERY, PING_WAIT, SUBSCRIPTIONS_CHECKED_EVERY},
     },
-    transport::{Connection, Frame},
+    transport::{Connection, Frame, TransportError},
     wire::Refusal,
 };
 
@@ -27,9 +27,11 @@ pub(super) const AT_ONCE: usize = 256;
 const NO_ANSWER: &str = "the server did not confirm a change of subscriptions";
 
 /// The message of an error answer.
-fn answered(answer: Result<Result<Frame, Arc<str>>, Elapsed>) -> Result<Option<String>, String> {
+fn answered(
+    answer: Result<Result<Frame, TransportError>, Elapsed>,
+) -> Result<Option<String>, String> {
     let answer = answer.map_err(|_| NO_ANSWER)?;
-    let answer = answer.map_err(|reason| reason.as_ref().to_owned())?;
+    let answer = answer.map_err(|error| error.to_string())?;
     Ok(frame::error(&answer))
 }
 
@@ -141,7 +143,7 @@ impl<'a> Session<'a> {
         };
         let unsubscribed = timeout(PING_WAIT, unsubscribing).await;
         let unsubscribed = unsubscribed.map_err(|_| NO_ANSWER)?;
-        unsubscribed.map_err(|reason| reason.as_ref().to_owned())
+        unsubscribed.map_err(|error| error.to_string())
     }
 
     /// Subscribes to several channels at a time. The answer is the server's confirmation.

@@ -24,7 +24,7 @@ use crate::{
         reconnect::KnownServers,
         url,
     },
-    transport::Frame,
+    transport::{Frame, TransportError},
 };
 
 /// How long the server takes to answer.
@@ -105,7 +105,7 @@ impl Connection for FakeServer {
                         Some(Refusing::In(words)) => Frame::Error(words.into()),
                         _ => {
                             self.confirmed.notify_waiters();
-                            return Err("the server closed the connection".into());
+                            return Err(TransportError::new("the server closed the connection"));
                         }
                     }
                 }
@@ -119,10 +119,7 @@ impl Connection for FakeServer {
     }
 
     fn messages(&self) -> Pin<Box<dyn Stream<Item = Pushed> + Send>> {
-        let message = Pushed::Message {
-            channel: "channel".into(),
-            payload: "0".into(),
-        };
+        let message = Pushed::message("channel".into(), "0".into());
         let messages = std::iter::repeat_n(message, self.messages);
         Box::pin(stream::iter(messages).chain(stream::pending()))
     }

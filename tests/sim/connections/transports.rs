@@ -10,7 +10,7 @@ use bytes::Bytes;
 use futures_util::stream;
 use redisson_lock::{
     Config, Credentials, Error, LockClient, LockClientBuilder,
-    transport::{BoxFuture, Connection, Frame, Link, Messages, Transport},
+    transport::{BoxFuture, Connection, Frame, Link, Messages, Transport, TransportError},
 };
 use redisson_lock_test::{InMemoryRedis, simulation::RawConnection};
 use tokio::{
@@ -34,9 +34,14 @@ struct Scripted {
 struct Wire(u32, Scripted);
 
 impl Connection for Wire {
-    fn send(&self, name: &'static str, _: Vec<Bytes>) -> BoxFuture<'_, Result<Frame, Arc<str>>> {
+    fn send(
+        &self,
+        name: &'static str,
+        _: Vec<Bytes>,
+    ) -> BoxFuture<'_, Result<Frame, TransportError>> {
         self.1.sent.lock().unwrap().push((self.0, name));
-        let answer = (self.1.script)(name).ok_or_else(|| "the tunnel caved in".into());
+        let answer =
+            (self.1.script)(name).ok_or_else(|| TransportError::new("the tunnel caved in"));
         Box::pin(async move { answer })
     }
 
@@ -46,7 +51,7 @@ impl Connection for Wire {
 }
 
 impl Transport for Scripted {
-    fn connect(&self, host: &str, port: u16) -> BoxFuture<'static, Result<Link, String>> {
+    fn connect(&self, host: &str, port: u16) -> BoxFuture<'static, Result<Link, TransportError>> {
         assert_eq!((host, port), ("far.test", 7000));
         let number = {
             let mut opened = self.opened.lock().unwrap();
@@ -66,7 +71,7 @@ async fn refused(script: Script) -> (Error, Vec<(u32, &'static str)>) {
         sent: Arc::default(),
     };
     let builder = LockClient::builder().url("redis://far.test:7000");
-    let built = builder.transport(server.clone()).build().await;
+    let built = builder.transport(Arc::new(server.clone())).build().await;
     let sent = server.sent.lock().unwrap().clone();
     (built.expect_err("the server lets no client in"), sent)
 }
@@ -106,7 +111,11 @@ struct Carried {
 }
 
 impl Connection for Carried {
-    fn send(&self, name: &'static str, args: Vec<Bytes>) -> BoxFuture<'_, Result<Frame, Arc<str>>> {
+    fn send(
+        &self,
+        name: &'static str,
+        args: Vec<Bytes>,
+    ) -> BoxFuture<'_, Result<Frame, TransportError>> {
         Box::pin(async move {
             let answer = self.raw.send(name, &args).await;
             if answer.is_err() {
@@ -122,15 +131,15 @@ impl Connection for Carried {
 }
 
 impl Transport for Tunnel {
-    fn connect(&self, _: &str, _: u16) -> BoxFuture<'static, Result<Link, String>> {
+    fn connect(&self, _: &str, _: u16) -> BoxFuture<'static, Result<Link, TransportError>> {
         let server = self.0.clone();
         Box::pin(async move {
-            let raw = server.raw().await.map_err(|reason| reason.to_string())?;
+            let raw = server.raw().await?;
             let broken = Arc::new(Notify::new());
             let ended = broken.clone();
             let ended = async move {
                 ended.notified().await;
-                "the tunnel caved in".to_owned()
+                TransportError::new("the tunnel caved in")
             };
             Ok(Link::new(Carried { raw, broken }, ended))
         })
@@ -163,7 +172,7 @@ async fn clients_wait_for_each_other_and_reconnect_through_a_tunnel() {
 struct Silent;
 
 impl Transport for Silent {
-    fn connect(&self, _: &str, _: u16) -> BoxFuture<'static, Result<Link, String>> {
+    fn connect(&self, _: &str, _: u16) -> BoxFuture<'static, Result<Link, TransportError>> {
         Box::pin(pending())
     }
 }

@@ -89,8 +89,9 @@ where
             }
             real_heard.push((channel, payload));
         }
-        while let Ok(Some(Pushed::Message { channel, payload })) =
-            timeout(within, self.heard_in_memory.next()).await
+        while let Ok(Some(Pushed::Message {
+            channel, payload, ..
+        })) = timeout(within, self.heard_in_memory.next()).await
         {
             let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
             if channel == "end" {

@@ -92,7 +92,7 @@ async fn the_release_of_a_writer_is_a_message_for_all_waiters() {
         let message = timeout(SHORT, messages.next()).await;
         let payload = Bytes::copy_from_slice(payload.as_bytes());
         let channel = Bytes::from_static(channel.as_bytes());
-        assert_eq!(message, Ok(Some(Pushed::Message { channel, payload })));
+        assert_eq!(message, Ok(Some(Pushed::message(channel, payload))));
     };
     writing.lock().await.unwrap().unlock().await.unwrap();
     heard("1").await;

@@ -1,13 +1,13 @@
 //! The servers of a history: a standalone node, a cluster, a master with replicas and sentinels, or the models of the scripts.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, time::Duration};
 
 use fastrand::Rng;
 use histories::profiles::Profile;
 use redisson_lock::{Config, Error, LockClient};
 use redisson_lock_test::{
     InMemoryRedis,
-    simulation::{Cluster, Faults, RawConnection, Replicated},
+    simulation::{Cluster, Faults, RawConnection, Replicated, TransportError},
 };
 
 use crate::world::model::ModelServer;
@@ -92,7 +92,7 @@ impl World {
     }
 
     /// Opens a connection of another kind of client to the master that has this lock.
-    pub async fn raw(&self, name: &str) -> Result<RawConnection, Arc<str>> {
+    pub async fn raw(&self, name: &str) -> Result<RawConnection, TransportError> {
         match self {
             Self::Node(server) => server.raw().await,
             Self::Cluster(cluster) => {

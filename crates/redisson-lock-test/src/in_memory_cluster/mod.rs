@@ -4,7 +4,7 @@ mod moves;
 
 use std::{collections::BTreeSet, fmt, sync::Arc, time::Duration};
 
-use redisson_lock::{Config, Error, LockClient};
+use redisson_lock::{Config, Error, LockClient, transport::TransportError};
 use tokio::time::Instant;
 
 use super::{
@@ -100,7 +100,7 @@ impl Cluster {
     /// # Errors
     ///
     /// The reason why there is none: the node is stopped.
-    pub async fn raw(&self, node: NodeIndex) -> Result<RawConnection, Arc<str>> {
+    pub async fn raw(&self, node: NodeIndex) -> Result<RawConnection, TransportError> {
         RawConnection::open(&self.network, &self.addresses[node]).await
     }
 

@@ -175,10 +175,7 @@ impl State {
             .iter_mut()
             .find(|(_, pipe)| pipe.id == delivery.connection && pipe.address == *address);
         let Some((id, pipe)) = receiver else { return };
-        let message = Pushed::Message {
-            channel: delivery.channel,
-            payload: delivery.payload,
-        };
+        let message = Pushed::message(delivery.channel, delivery.payload);
         let (pushed, delay) = match self.faults.delivering(*id) {
             Delivering::After(delay) => (message, delay),
             Delivering::Missed => (Pushed::Missed, Duration::ZERO),
