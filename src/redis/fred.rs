@@ -12,7 +12,6 @@ use super::{
     credentials_provider::CredentialsProvider,
     endpoint::Endpoint,
     opener::ServerConfig,
-    reconnect::KnownServers,
     socket::{Dialer, Sockets},
     target::Target,
     tls::Tls,
@@ -20,7 +19,6 @@ use super::{
 use crate::{
     credentials::{Credentials, CredentialsRequest},
     error::Error,
-    protocol::Protocol,
 };
 
 pub(crate) use ::fred::clients::Client as FredClient;
@@ -42,16 +40,11 @@ fn target_of(client: &FredClient) -> Result<Target, Error> {
         provider: config.credential_provider.clone().map(provider),
         wait: None,
     });
-    let servers = KnownServers::new();
     let server = |endpoint| ServerConfig {
-        servers: servers.clone(),
-        opener: sockets.clone(),
-        endpoint,
         username: config.username.clone(),
         password: config.password.clone(),
         database: config.database.map(u32::from),
-        protocol: Protocol::Auto,
-        connection_name: None,
+        ..ServerConfig::new(sockets.clone(), endpoint)
     };
     let addresses = |hosts: &[Server]| {
         hosts

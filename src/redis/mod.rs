@@ -139,6 +139,7 @@ use hash_slot::SLOTS;
 pub(crate) use resolver::Resolver;
 use single_server::SingleServer;
 pub(crate) use target::Target;
+use target::Way;
 pub(crate) use tls::{SecretFile, TlsSettings};
 
 use crate::{
@@ -313,19 +314,20 @@ pub(crate) fn connect(mut target: Target, config: &Config) -> BoxFuture<Result<C
     };
     let sharded = config.sharded_pubsub;
     Box::pin(async move {
-        #[cfg(feature = "__simulation")]
-        if let Some(server) = target.direct.take() {
-            let (sender, events) = events::channel();
-            return Ok((server.connect(sender).await?, events));
-        }
-        let connected: Connected = match target.seeds.take() {
-            Some(seeds) => {
+        let connected: Connected = match &mut target.way {
+            Way::Cluster(seeds) => {
+                let seeds = std::mem::take(seeds);
                 let (cluster, events) = Cluster::connect(target, seeds, sharded, wait).await?;
                 (Arc::new(cluster), events)
             }
-            None => {
+            Way::Named | Way::Asked(_) => {
                 let (server, events) = SingleServer::connect(target, wait).await?;
                 (Arc::new(server), events)
+            }
+            #[cfg(feature = "__simulation")]
+            Way::Direct(server) => {
+                let (sender, events) = events::channel();
+                (server.connect(sender).await?, events)
             }
         };
         Ok(connected)

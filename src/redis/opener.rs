@@ -39,6 +39,20 @@ pub(crate) struct ServerConfig {
 }
 
 impl ServerConfig {
+    /// A server without a login, of which nothing is known yet.
+    pub(super) fn new(opener: Arc<dyn Opener>, endpoint: Endpoint) -> Self {
+        Self {
+            opener,
+            endpoint,
+            username: None,
+            password: None,
+            database: None,
+            protocol: Protocol::Auto,
+            connection_name: None,
+            servers: KnownServers::new(),
+        }
+    }
+
     /// The same at another address.
     pub(crate) fn at(&self, address: Address) -> Self {
         Self {

@@ -13,7 +13,7 @@ use super::{
     locator::{Locator, Question},
     open_connection::OpenConnection,
     opener::ServerConfig,
-    target::Target,
+    target::{Target, Way},
     time_limits::{PROBE_ANSWER_WAIT, PROBE_CONNECTION_WAIT},
 };
 pub use super::{cluster::Preferred, publish_rights::QUESTION as MAY_PUBLISH};
@@ -67,8 +67,8 @@ impl std::fmt::Debug for Probe {
 impl Probe {
     pub(crate) fn of(mut target: Target) -> Self {
         let server = target.server.clone();
-        let (set_up, sentinels, given) = match (&target.asked, &target.seeds) {
-            (Some(asked), _) => match &asked.question {
+        let (set_up, sentinels, given) = match &target.way {
+            Way::Asked(asked) => match &asked.question {
                 Question::MasterOf(service) => (
                     SetUp::Sentinel(service.clone()),
                     Some(asked.server.clone()),
@@ -76,8 +76,8 @@ impl Probe {
                 ),
                 Question::AreYou => (SetUp::Replicated, None, asked.addresses.clone()),
             },
-            (None, Some(seeds)) => (SetUp::Cluster, None, seeds.clone()),
-            (None, None) => (SetUp::Single, None, Vec::new()),
+            Way::Cluster(seeds) => (SetUp::Cluster, None, seeds.clone()),
+            _ => (SetUp::Single, None, Vec::new()),
         };
         let (endpoint_kind, map) = (target.endpoint_kind(), target.map.clone());
         Self {

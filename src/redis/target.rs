@@ -19,18 +19,26 @@ use crate::{
 #[derive(Clone)]
 pub(crate) struct Target {
     pub(super) server: ServerConfig,
-    /// The nodes that know the master, if the configuration does not name it.
-    pub(super) asked: Option<MasterLookup>,
-    /// Nodes of the cluster, if it is one.
-    pub(super) seeds: Option<Vec<Address>>,
+    pub(super) way: Way,
     pub(super) map: Option<AddressMap>,
     /// What answers at the address of `server`.
     endpoint_kind: EndpointKind,
-    /// What answers the calls itself, in place of servers.
-    #[cfg(feature = "__simulation")]
-    pub(super) direct: Option<Arc<dyn super::direct::Server>>,
     /// Whether the client connects in the background.
     pub(crate) lazy: bool,
+}
+
+/// The way to the servers that have the locks.
+#[derive(Clone)]
+pub(super) enum Way {
+    /// The configuration names the server.
+    Named,
+    /// Nodes know the master.
+    Asked(MasterLookup),
+    /// The server is a cluster with these nodes, among others.
+    Cluster(Vec<Address>),
+    /// A server in the process answers the calls itself, without connections.
+    #[cfg(feature = "__simulation")]
+    Direct(Arc<dyn super::direct::Server>),
 }
 
 /// The nodes that know the master.
@@ -46,29 +54,30 @@ impl Target {
     /// Whether another runtime can connect.
     pub(crate) fn is_reached_from_anywhere(&self) -> bool {
         #[cfg(feature = "__simulation")]
-        if self.direct.is_some() {
+        if let Way::Direct(_) = self.way {
             return false;
         }
         self.server.opener.is_reached_from_anywhere()
     }
 
-    /// A server that answers calls itself. No URL is of it.
+    /// A server that answers calls itself. Its opener opens nothing.
     #[cfg(feature = "__simulation")]
-    pub(crate) fn direct(server: Arc<dyn super::direct::Server>) -> Result<Self, Error> {
-        let mut target = Self::url("redis://direct")?;
-        target.direct = Some(server);
-        Ok(target)
+    pub(crate) fn direct(server: Arc<dyn super::direct::Server>) -> Self {
+        Self {
+            way: Way::Direct(server),
+            ..Self::fixed(ServerConfig::new(
+                super::socket::Sockets::plain(),
+                Endpoint::unknown(),
+            ))
+        }
     }
 
     pub(crate) fn fixed(server: ServerConfig) -> Self {
         Self {
             server,
-            asked: None,
-            seeds: None,
+            way: Way::Named,
             map: None,
             endpoint_kind: EndpointKind::Auto,
-            #[cfg(feature = "__simulation")]
-            direct: None,
             lazy: false,
         }
     }
@@ -108,16 +117,30 @@ impl Target {
             addresses,
         };
         Self {
-            asked: Some(asked),
+            way: Way::Asked(asked),
             ..Self::fixed(server)
         }
     }
 
     pub(crate) fn cluster(server: ServerConfig, seeds: Vec<Address>) -> Self {
         Self {
-            seeds: Some(seeds),
+            way: Way::Cluster(seeds),
             ..Self::fixed(server)
         }
+    }
+
+    /// The nodes that know the master, if the configuration does not name it.
+    fn asked(&mut self) -> Option<&mut MasterLookup> {
+        match &mut self.way {
+            Way::Asked(asked) => Some(asked),
+            _ => None,
+        }
+    }
+
+    /// The same if they are sentinels.
+    fn sentinels(&mut self) -> Option<&mut MasterLookup> {
+        self.asked()
+            .filter(|asked| asked.question != Question::AreYou)
     }
 
     /// Speaks this version of the protocol with all servers.
@@ -129,31 +152,34 @@ impl Target {
 
     /// The server, and the nodes that know it.
     fn servers(&mut self) -> impl Iterator<Item = &mut ServerConfig> {
-        let asked = self.asked.as_mut().map(|asked| &mut asked.server);
+        let asked = match &mut self.way {
+            Way::Asked(asked) => Some(&mut asked.server),
+            _ => None,
+        };
         std::iter::once(&mut self.server).chain(asked)
     }
 
     /// What answers at the address of the server. Sentinels name one server.
     pub(super) fn endpoint_kind(&self) -> EndpointKind {
-        match &self.asked {
-            Some(asked) if asked.question != Question::AreYou => EndpointKind::Server,
+        match &self.way {
+            Way::Asked(asked) if asked.question != Question::AreYou => EndpointKind::Server,
             _ => self.endpoint_kind,
         }
     }
 
     pub(crate) fn set_endpoint_kind(&mut self, kind: EndpointKind) -> Result<(), Error> {
-        let refused = match (&self.asked, &self.seeds, kind) {
-            (.., EndpointKind::Auto) | (None, None, _) => None,
-            (_, Some(_), _) => Some(
+        let refused = match (&self.way, kind) {
+            (_, EndpointKind::Auto) => None,
+            (Way::Cluster(_), _) => Some(
                 "of a cluster, whose nodes the client finds itself: for one end point in front of it, use redis://",
             ),
-            (Some(asked), ..) if asked.question != Question::AreYou => {
+            (Way::Asked(asked), _) if asked.question != Question::AreYou => {
                 Some("with sentinels, which name one server: remove it")
             }
-            (Some(_), _, EndpointKind::Proxy) => {
+            (Way::Asked(_), EndpointKind::Proxy) => {
                 Some("`proxy` with several servers: for one end point, use redis://")
             }
-            (Some(_), ..) => None,
+            _ => None,
         };
         if let Some(refused) = refused {
             return Err(Error::config(format!(
@@ -181,7 +207,7 @@ impl Target {
         let Credentials {
             username, password, ..
         } = credentials;
-        if let Some(asked) = &mut self.asked
+        if let Some(asked) = self.asked()
             && asked.question == Question::AreYou
         {
             // Each server reports its own role.
@@ -220,11 +246,10 @@ impl Target {
     }
 
     pub(crate) fn ask_sentinels_as(&mut self, credentials: Credentials) -> Result<(), Error> {
-        let asked = self.asked.as_mut();
-        let Some(asked) = asked.filter(|asked| asked.question != Question::AreYou) else {
+        let Some(sentinels) = self.sentinels() else {
             return Err(without_sentinels("`sentinel_credentials` is set"));
         };
-        asked
+        sentinels
             .server
             .log_in_as(credentials.username, credentials.password);
         Ok(())
@@ -250,23 +275,24 @@ impl Target {
         }
         let options = socket_options(tls, wait)?;
         open_on(&mut self.server, &options);
-        let own = tls.tells_sentinels_apart();
-        match &mut self.asked {
-            Some(asked) if asked.question != Question::AreYou && own => {
-                if !is_tls {
-                    return Err(Error::config(
-                        "TLS settings of sentinels are given for a URL without TLS: use rediss-sentinel://",
-                    ));
-                }
-                open_on(
-                    &mut asked.server,
-                    &socket_options(&tls.of_sentinels(), wait)?,
-                );
+        if !tls.tells_sentinels_apart() {
+            if let Some(asked) = self.asked() {
+                open_on(&mut asked.server, &options);
             }
-            _ if own => return Err(without_sentinels("TLS settings of sentinels are given")),
-            Some(asked) => open_on(&mut asked.server, &options),
-            None => {}
+            return Ok(());
         }
+        let Some(sentinels) = self.sentinels() else {
+            return Err(without_sentinels("TLS settings of sentinels are given"));
+        };
+        if !is_tls {
+            return Err(Error::config(
+                "TLS settings of sentinels are given for a URL without TLS: use rediss-sentinel://",
+            ));
+        }
+        open_on(
+            &mut sentinels.server,
+            &socket_options(&tls.of_sentinels(), wait)?,
+        );
         Ok(())
     }
 
@@ -303,14 +329,14 @@ impl Target {
     }
 
     pub(super) fn locator(&mut self) -> Locator {
-        match self.asked.take() {
-            None => Locator::Fixed,
-            Some(asked) => Locator::Lookup(Arc::new(Nodes::new(
+        match std::mem::replace(&mut self.way, Way::Named) {
+            Way::Asked(asked) => Locator::Lookup(Arc::new(Nodes::new(
                 asked.question,
                 asked.server,
                 asked.addresses,
                 self.map.take(),
             ))),
+            _ => Locator::Fixed,
         }
     }
 }
@@ -358,10 +384,12 @@ fn open_on(server: &mut ServerConfig, options: &SocketOptions) {
 impl fmt::Debug for Target {
     /// Without passwords (P-T7).
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let server = match (&self.asked, &self.seeds) {
-            (Some(asked), _) => format!("{:?} of {:?}", asked.question, asked.addresses),
-            (None, Some(seeds)) => format!("cluster of {seeds:?}"),
-            (None, None) => format!("{:?}", self.server.endpoint),
+        let server = match &self.way {
+            Way::Named => format!("{:?}", self.server.endpoint),
+            Way::Asked(asked) => format!("{:?} of {:?}", asked.question, asked.addresses),
+            Way::Cluster(seeds) => format!("cluster of {seeds:?}"),
+            #[cfg(feature = "__simulation")]
+            Way::Direct(_) => "a server in the process".to_owned(),
         };
         write!(f, "Target({server}, database {:?})", self.server.database)
     }

@@ -9,6 +9,6 @@ impl LockClientBuilder {
     /// Has the client call `server` itself, without connections.
     #[doc(hidden)]
     pub fn direct(self, server: Arc<dyn Server>) -> Self {
-        self.named_by("direct", Target::direct(server))
+        self.named_by("direct", Ok(Target::direct(server)))
     }
 }

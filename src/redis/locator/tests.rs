@@ -8,13 +8,11 @@ use futures_util::stream::{self, Stream};
 
 use super::*;
 use crate::{
-    protocol::Protocol,
     redis::{
         connect_error::{ConnectError, ConnectErrorKind},
         endpoint::{Endpoint, OwnEnd},
         handshake::Handshake,
         opener::{Answer as Answered, ConnectOptions, Opened, Opener},
-        reconnect::KnownServers,
     },
     transport::{Connection, Frame, Pushed, TransportError},
 };
@@ -127,16 +125,7 @@ impl Connection for Sentinel {
 }
 
 fn nodes(sentinels: &Arc<Sentinels>) -> Arc<Nodes> {
-    let server = ServerConfig {
-        opener: Arc::new(sentinels.clone()),
-        endpoint: Endpoint::unknown(),
-        username: None,
-        password: None,
-        database: None,
-        protocol: Protocol::Auto,
-        connection_name: None,
-        servers: KnownServers::new(),
-    };
+    let server = ServerConfig::new(Arc::new(sentinels.clone()), Endpoint::unknown());
     let addresses = (1..=FAR).map(|port| (HOST.to_owned(), port));
     let question = Question::MasterOf("service".into());
     Arc::new(Nodes::new(question, server, addresses.collect(), None))

@@ -13,7 +13,6 @@ use tokio::{
 
 use super::*;
 use crate::{
-    protocol::Protocol,
     redis::{
         BoxFuture, CallError, Events,
         connect_error::ConnectError,
@@ -21,7 +20,6 @@ use crate::{
         events::{self, MESSAGES},
         handshake::Handshake,
         opener::{Answer, ConnectOptions, Opened, Opener, ServerConfig},
-        reconnect::KnownServers,
         url,
     },
     transport::{Frame, TransportError},
@@ -133,16 +131,7 @@ impl ShardMap for Shard {
 
 /// A running subscriber, its wants and its events. It ends with the runtime of the test.
 fn start(server: &FakeServer, channels: Channels) -> (Wants, Events, CancellationToken) {
-    let config = ServerConfig {
-        opener: Arc::new(server.clone()),
-        endpoint: Endpoint::unknown(),
-        username: None,
-        password: None,
-        database: None,
-        protocol: Protocol::Auto,
-        connection_name: None,
-        servers: KnownServers::new(),
-    };
+    let config = ServerConfig::new(Arc::new(server.clone()), Endpoint::unknown());
     let (events, received) = events::channel();
     let closed = CancellationToken::new();
     let subscriber = Subscriber {

@@ -6,7 +6,7 @@
 use serde_json::{Value, from_value};
 
 use super::*;
-use crate::redis::locator::Question;
+use crate::redis::{locator::Question, target::Way};
 
 #[test]
 fn forms_keep_their_meaning() {
@@ -50,8 +50,8 @@ fn meaning_of(form: Value) -> String {
 
 fn words(target: &Target) -> String {
     let server = &target.server;
-    let mut words = match (&target.asked, &target.seeds) {
-        (Some(asked), _) => {
+    let mut words = match &target.way {
+        Way::Asked(asked) => {
             let question = match &asked.question {
                 Question::MasterOf(service) => format!("{service:?} of sentinels"),
                 Question::AreYou => "replicated".to_owned(),
@@ -59,8 +59,8 @@ fn words(target: &Target) -> String {
             let login = login("asks as", &asked.server);
             format!("{question} {}{login}", addresses(&asked.addresses))
         }
-        (None, Some(seeds)) => format!("cluster {}", addresses(seeds)),
-        (None, None) => match &server.endpoint {
+        Way::Cluster(seeds) => format!("cluster {}", addresses(seeds)),
+        _ => match &server.endpoint {
             Endpoint::Tcp((host, port)) => format!("server {host:?} {port}"),
             Endpoint::Unix(path) => format!("socket {path:?}"),
         },

@@ -13,7 +13,6 @@ use std::sync::Arc;
 use super::{
     endpoint::Endpoint,
     opener::{Opener, ServerConfig},
-    reconnect::KnownServers,
     socket::Sockets,
     target::Target,
 };
@@ -238,14 +237,11 @@ fn server(
         Error::config("the URL's protocol is unknown: write protocol=auto, RESP2 or RESP3")
     })?;
     Ok(ServerConfig {
-        opener,
-        endpoint,
         username,
         password,
         database,
         protocol: protocol.unwrap_or_default(),
-        connection_name: None,
-        servers: KnownServers::new(),
+        ..ServerConfig::new(opener, endpoint)
     })
 }
 

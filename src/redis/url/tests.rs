@@ -1,5 +1,19 @@
 use super::*;
-use crate::{credentials::Credentials, error::Error, redis::locator::Question};
+use crate::{
+    credentials::Credentials,
+    error::Error,
+    redis::{
+        locator::Question,
+        target::{MasterLookup, Way},
+    },
+};
+
+fn lookup(target: &Target) -> &MasterLookup {
+    match &target.way {
+        Way::Asked(asked) => asked,
+        _ => panic!("no nodes are asked: {target:?}"),
+    }
+}
 
 fn reason(url: &str) -> String {
     match parse(url) {
@@ -51,7 +65,7 @@ fn empty_pairs_of_a_query_are_no_parameters() {
         ),
     ] {
         let url = format!("redis-sentinel://one/mymaster{query}");
-        let asked = parse(&url).expect(&url).asked.expect("sentinels are asked");
+        let asked = lookup(&parse(&url).expect(&url)).clone();
         assert_eq!(asked.addresses.len(), sentinels, "{url}");
         let given = (&asked.server.username, &asked.server.password);
         assert_eq!((given.0.as_deref(), given.1.as_deref()), login, "{url}");
@@ -167,7 +181,7 @@ fn urls_of_sentinels() {
     let target = parse(url).unwrap();
     assert_eq!(target.server.username.as_deref(), Some("app"));
     assert_eq!(target.server.database, Some(3));
-    let asked = target.asked.unwrap();
+    let asked = lookup(&target);
     assert_eq!(asked.question, Question::MasterOf("my master".into()));
     let expected = [("one", 7001), ("two", 7002), ("::1", 26379)];
     assert_eq!(
@@ -179,7 +193,7 @@ fn urls_of_sentinels() {
     assert_eq!(asked.server.database, None);
 
     let url = "redis-sentinel://[::1]:7001/a%2Fb?sentinelPassword=1+2%262=%253";
-    let asked = parse(url).unwrap().asked.unwrap();
+    let asked = lookup(&parse(url).unwrap()).clone();
     assert_eq!(asked.addresses, [("::1".to_owned(), 7001)]);
     assert_eq!(asked.question, Question::MasterOf("a/b".into()));
     assert_eq!(asked.server.username, None);
@@ -187,7 +201,7 @@ fn urls_of_sentinels() {
 
     let target = parse("valkey-sentinel://one?sentinelServiceName=mymaster").unwrap();
     assert_eq!(
-        target.asked.unwrap().question,
+        lookup(&target).question,
         Question::MasterOf("mymaster".into())
     );
     assert_eq!(target.server.password, None);
@@ -196,7 +210,7 @@ fn urls_of_sentinels() {
 #[test]
 fn urls_of_replicated_set_ups() {
     let target = parse("redis-replicated://:pw@one/2?node=two:7002").unwrap();
-    let asked = target.asked.unwrap();
+    let asked = lookup(&target);
     assert_eq!(asked.question, Question::AreYou);
     assert_eq!(
         asked.addresses,
@@ -214,12 +228,13 @@ fn nodes_that_are_given_one_by_one_are_as_in_a_url() {
         ["a:1", "redis://[::1]:2", "c"],
     )
     .unwrap();
-    let asked = target.asked.unwrap();
+    let asked = lookup(&target);
     assert_eq!(asked.question, Question::MasterOf("my/master".into()));
     let at = |host: &str, port| (host.to_owned(), port);
     assert_eq!(asked.addresses, [at("a", 1), at("::1", 2), at("c", 26379)]);
     let target = of_nodes("cluster", None, ["a", "b:7"]).unwrap();
-    assert_eq!(target.seeds.unwrap(), [at("a", 6379), at("b", 7)]);
+    let seeds = [at("a", 6379), at("b", 7)];
+    assert!(matches!(&target.way, Way::Cluster(nodes) if *nodes == seeds));
     for bad in [
         &[][..],
         &[""],
@@ -242,7 +257,7 @@ fn credentials_go_to_the_server_they_are_for() {
     target
         .ask_sentinels_as(Credentials::new("", "two"))
         .unwrap();
-    let asked = target.asked.unwrap().server;
+    let asked = lookup(&target).server.clone();
     assert_eq!(target.server.username.as_deref(), Some("app"));
     assert_eq!(target.server.password.as_deref(), Some("one"));
     assert_eq!(
@@ -251,10 +266,7 @@ fn credentials_go_to_the_server_they_are_for() {
     );
     let mut target = parse("redis-replicated://a").unwrap();
     target.log_in_as(Credentials::new("app", "one")).unwrap();
-    assert_eq!(
-        target.asked.unwrap().server.password.as_deref(),
-        Some("one")
-    );
+    assert_eq!(lookup(&target).server.password.as_deref(), Some("one"));
 }
 
 #[cfg(not(feature = "rustls"))]
@@ -288,7 +300,7 @@ fn a_tls_url_asks_for_tls() {
     );
     let target = parse("rediss-sentinel://localhost/mymaster").unwrap();
     assert!(target.server.opener.is_encrypted());
-    assert!(target.asked.unwrap().server.opener.is_encrypted());
+    assert!(lookup(&target).server.opener.is_encrypted());
 }
 
 #[test]
@@ -340,7 +352,7 @@ fn credentials_are_as_they_are_written() {
         assert_eq!(server.username.as_deref(), Some(secret));
         assert_eq!(server.password.as_deref(), Some(secret));
         let url = format!("redis-sentinel://host/m?sentinelPassword={escaped}");
-        let asked = parse(&url).unwrap().asked.unwrap();
+        let asked = lookup(&parse(&url).unwrap()).clone();
         assert_eq!(asked.server.password.as_deref(), Some(secret));
     }
 }
@@ -355,7 +367,7 @@ fn a_cluster_has_databases() {
     ] {
         let target = parse(url).expect(url);
         assert_eq!(target.server.database, database, "{url}");
-        assert!(target.seeds.is_some(), "{url}");
+        assert!(matches!(target.way, Way::Cluster(_)), "{url}");
     }
 }
 
