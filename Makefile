@@ -223,7 +223,7 @@ lint-lean:
 # The benchmarks, and the library in the sets of features that users choose.
 lint-rest: lint-examples
 	$(CARGO) clippy -p compare -p instructions --all-targets -- -D warnings
-	@$(SUBMAKE) lint-lean LEAN="none serde serde,rustls serde,fred rustls,fred blocking"
+	@$(SUBMAKE) lint-lean LEAN="none serde serde,rustls serde,fred rustls,fred blocking metrics,transport keystore,redisson-yaml"
 	$(CARGO) clippy -p tls_libraries --tests --features aws-lc -- -D warnings
 	$(CARGO) clippy -p tls_libraries --tests --features without-rustls -- -D warnings
 

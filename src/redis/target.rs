@@ -34,7 +34,7 @@ pub(super) enum Way {
     Named,
     /// Nodes know the master.
     Asked(MasterLookup),
-    /// The server is a cluster with these nodes, among others.
+    /// The server is a cluster, of which these are nodes.
     Cluster(Vec<Address>),
     /// A server in the process answers the calls itself, without connections.
     #[cfg(feature = "__simulation")]
