@@ -1,21 +1,33 @@
 //! Ctrl+C, in place of the signals of Unix.
 
-#[cfg(all(test, unix))]
-use tests::{CtrlC, ctrl_c};
 #[cfg(windows)]
-use tokio::signal::windows::{CtrlC, ctrl_c};
+use tokio::signal::windows as system;
 
 use crate::{Failure, exit};
 
+/// Unix in the place of Windows, for the test alone: there, a process can send itself a Ctrl+C without unsafe code.
+#[cfg(all(test, unix))]
+mod system {
+    use std::io;
+
+    use tokio::signal::unix::{Signal, SignalKind, signal};
+
+    pub type CtrlC = Signal;
+
+    pub fn ctrl_c() -> io::Result<CtrlC> {
+        signal(SignalKind::interrupt())
+    }
+}
+
 pub struct Signals {
-    pressed: CtrlC,
+    pressed: system::CtrlC,
 }
 
 impl Signals {
     /// Listens from now on. From here on a Ctrl+C ends nothing by itself, so one stream hears every one of them: a stream for each
     /// wait would miss those between two waits.
     pub fn new() -> Result<Self, Failure> {
-        let pressed = ctrl_c().map_err(|error| Failure {
+        let pressed = system::ctrl_c().map_err(|error| Failure {
             code: exit::FAILED,
             message: format!("the handler of Ctrl+C cannot be installed: {error}"),
         })?;
@@ -29,24 +41,14 @@ impl Signals {
     }
 }
 
-/// The test runs on Unix, where a process can send itself a Ctrl+C without unsafe code.
 #[cfg(all(test, unix))]
 mod tests {
-    use std::{io, time::Duration};
+    use std::time::Duration;
 
     use rustix::process::{Signal, getpid, kill_process};
-    use tokio::{
-        signal::unix::{self, SignalKind},
-        time::timeout,
-    };
+    use tokio::time::timeout;
 
     use super::*;
-
-    pub type CtrlC = unix::Signal;
-
-    pub fn ctrl_c() -> io::Result<CtrlC> {
-        unix::signal(SignalKind::interrupt())
-    }
 
     #[tokio::test]
     async fn a_ctrl_c_between_two_waits_counts() {
@@ -54,7 +56,7 @@ mod tests {
         let bound = Duration::from_secs(10);
         let nothing = timeout(Duration::ZERO, signals.ending()).await;
         assert!(nothing.is_err(), "a Ctrl+C before any: {nothing:?}");
-        let mut heard = ctrl_c().unwrap();
+        let mut heard = system::ctrl_c().unwrap();
         kill_process(getpid(), Signal::INT).unwrap();
         // Tokio tells all streams at once.
         timeout(bound, heard.recv()).await.unwrap();

@@ -22,6 +22,7 @@ use super::{
     retry::Retry,
     standing::Standing,
     tenure::Tenure,
+    time_limits::SERVER_CLOCK_STEP,
 };
 use crate::{
     durability::Acknowledged,
@@ -57,9 +58,9 @@ pub(super) struct PriorAttempt {
 impl PriorAttempt {
     fn to_wait(self, sent: Instant) -> Wait {
         Wait {
-            since_last: self.last.map_or(Duration::ZERO, |last| {
-                (sent - last).max(Duration::from_millis(1))
-            }),
+            since_last: self
+                .last
+                .map_or(Duration::ZERO, |last| (sent - last).max(SERVER_CLOCK_STEP)),
             notify_head: self.notify_head,
         }
     }

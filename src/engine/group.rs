@@ -26,7 +26,10 @@ use super::{
     },
     request::Deadline,
     runtime,
-    time_limits::{LATE_GRANT_WAIT, MEMBERS_KEPT_FOR, REFUSED_MEMBER_WAIT, TOO_FEW_ANSWERS_PAUSE},
+    time_limits::{
+        COLLISION_PAUSE, LATE_GRANT_WAIT, MEMBERS_KEPT_FOR, REFUSED_MEMBER_WAIT,
+        TOO_FEW_ANSWERS_PAUSE,
+    },
 };
 use crate::error::Error;
 
@@ -159,7 +162,7 @@ impl Group<'_> {
     ) -> Result<Option<HeldMember>, Error> {
         if rounds > 1 {
             // A random pause keeps two groups that have collided from colliding again and again.
-            let most = Duration::from_millis(5 << rounds.min(5));
+            let most = COLLISION_PAUSE * (1 << (rounds.min(5) - 2));
             pause(deadline, most.mul_f64(fastrand::f64())).await;
         }
         let index = self.first_side(index);

@@ -15,14 +15,14 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     loss::{GroupHold, HoldSignals},
-    time_limits::SHARED_HOLD_STALE_AFTER,
+    time_limits::{DRIFT, SHARED_HOLD_STALE_AFTER},
 };
 use crate::{error::LostReason, owner::Owner, wire::Lease};
 
 /// The allowance for clock drift over a lease: the validity ends that much before the server's
 /// lease.
 fn drift_allowance(lease: Duration) -> Duration {
-    lease / 100 + Duration::from_millis(2)
+    lease / 100 + DRIFT
 }
 
 /// The end of the validity of a hold that was requested at `sent`.

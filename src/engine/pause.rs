@@ -10,6 +10,7 @@ use super::{
     local_wait::{LocalEntry, Signal},
     request::{AcquireRequest, Deadline},
     tenure::Tenure,
+    time_limits::SERVER_CLOCK_STEP,
     wakeup::Waiting,
 };
 use crate::{back_off::Spinning, gauges::WaiterGauge, owner::OwnerId};
@@ -144,8 +145,7 @@ impl Pause {
                 deadline,
             ) => {
                 let delay = spinning.next_delay();
-                // One more millisecond, because the server counts in whole ones.
-                let lease_over = remaining.map(|remaining| remaining + Duration::from_millis(1));
+                let lease_over = remaining.map(|remaining| remaining + SERVER_CLOCK_STEP);
                 let pause = lease_over.map_or(delay, |over| over.min(delay));
                 let until = deadline.earlier(Instant::now() + pause);
                 if let Some(local_entry) = local_entry {

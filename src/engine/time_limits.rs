@@ -19,6 +19,10 @@ pub(super) const LONGEST_RETRY_PAUSE: Duration = Duration::from_secs(2);
 /// data. A shorter one loads that server; a longer one lets a holder work without its lock.
 pub(super) const LONGEST_LOOK_UP_PAUSE: Duration = Duration::from_millis(500);
 
+/// What a validity leaves of its lease for the drift of clocks, besides a hundredth of the lease. A shorter time lets a holder
+/// work while another client has its lock; a longer one ends short leases early.
+pub(super) const DRIFT: Duration = Duration::from_millis(2);
+
 // Polls and messages.
 
 /// The pause before a second attempt without a message. It doubles while such attempts come to nothing. A shorter one sends
@@ -27,6 +31,9 @@ pub(super) const SHORTEST_POLL_PAUSE: Duration = Duration::from_millis(2);
 /// The end of the doubling: a lock with senseless answers costs ten attempts a second. A shorter one costs more of them; a
 /// longer one delays the waiter of such a lock.
 pub(super) const LONGEST_POLL_PAUSE: Duration = Duration::from_millis(100);
+/// The unit in which a server counts what is left of a lease. A shorter time asks while the lease still lasts; a longer one
+/// delays the waiter behind it.
+pub(super) const SERVER_CLOCK_STEP: Duration = Duration::from_millis(1);
 /// The poll interval of kinds whose releases may come without a message. A shorter one loads the server; a longer one is how
 /// late their waiters learn of a release.
 pub(super) const UNANNOUNCED_POLL_INTERVAL: Duration = Duration::from_millis(200);
@@ -103,6 +110,9 @@ pub(super) const INTENT_REMEMBERED_FOR: Duration = Duration::from_secs(10);
 /// shortest lease for each round so far, and by a quarter of that lease. A shorter time repeats acquisitions; a longer one
 /// keeps other clients from members that it does not use yet.
 pub(super) const MEMBERS_KEPT_FOR: Duration = Duration::from_millis(250);
+/// The longest pause of a group after the second round; it doubles with each of the next three. A shorter one has groups that
+/// have collided collide again; a longer one leaves the lock idle.
+pub(super) const COLLISION_PAUSE: Duration = Duration::from_millis(20);
 /// How long a majority waits for one lock that refused, before it tries all locks again: it may do without that one. A
 /// shorter time repeats rounds; a longer one waits for a lock that it does not need.
 pub(super) const REFUSED_MEMBER_WAIT: Duration = Duration::from_secs(1);

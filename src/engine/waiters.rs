@@ -18,7 +18,9 @@ use super::{
     echoes::Ticket,
     intents::Intents,
     room_queue::{KeepsSubscribed, Key, RoomQueue, RoomWaiter, WaiterId, WaiterState},
-    time_limits::{LONGEST_POLL_PAUSE, SHORTEST_POLL_PAUSE, UNANNOUNCED_POLL_INTERVAL},
+    time_limits::{
+        LONGEST_POLL_PAUSE, SERVER_CLOCK_STEP, SHORTEST_POLL_PAUSE, UNANNOUNCED_POLL_INTERVAL,
+    },
     yielding::{Neighbours, Yields},
 };
 use crate::{
@@ -568,8 +570,7 @@ pub(super) fn max_poll_interval(spec: &LockSpec, configured: Duration) -> Durati
 /// doubling pause at least, and for the poll interval at most.
 fn pause(remaining: Option<Duration>, polls: u32, longest: Duration) -> Duration {
     let doubled = SHORTEST_POLL_PAUSE.saturating_mul(1 << polls.min(16));
-    // One more millisecond, because the server counts in whole ones.
-    let lease_over = remaining.map_or(longest, |remaining| remaining + Duration::from_millis(1));
+    let lease_over = remaining.map_or(longest, |remaining| remaining + SERVER_CLOCK_STEP);
     lease_over.max(doubled.min(LONGEST_POLL_PAUSE)).min(longest)
 }
 

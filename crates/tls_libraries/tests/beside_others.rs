@@ -66,23 +66,19 @@ async fn a_url_is_secured_by_the_ciphers_that_the_crate_names() {
 async fn the_connector_of_a_fred_client_keeps_its_own_ciphers() {
     let (server, certificates) = secure().await;
     let authority = certificates.dir().join("ca.crt");
-    let donor = fred_client(
+    let fred = fred_client(
         &server,
         connector_by(aws_lc_rs::default_provider(), &authority),
     );
-    locks(&LockClient::builder().fred(&donor).build().await.unwrap()).await;
+    locks(&LockClient::builder().fred(&fred).build().await.unwrap()).await;
 }
 
 #[cfg(feature = "native-tls")]
 #[tokio::test]
 async fn a_fred_client_with_native_tls_is_an_error_that_names_the_remedy() {
     let server = Server::start().await;
-    let donor = fred_client(&server, TlsConnector::default_native_tls().unwrap());
-    let error = LockClient::builder()
-        .fred(&donor)
-        .build()
-        .await
-        .unwrap_err();
+    let fred = fred_client(&server, TlsConnector::default_native_tls().unwrap());
+    let error = LockClient::builder().fred(&fred).build().await.unwrap_err();
     let text = error.to_string();
     assert!(
         matches!(error, redisson_lock::Error::Config { .. }),

@@ -27,12 +27,8 @@ async fn a_fred_client_with_tls_is_an_error_that_names_the_feature_and_connects_
             .with_root_certificates(RootCertStore::empty())
             .with_no_client_auth();
         config.tls = Some(TlsConnector::from(tls).into());
-        let donor = Builder::from_config(config).build().unwrap();
-        let error = LockClient::builder()
-            .fred(&donor)
-            .build()
-            .await
-            .unwrap_err();
+        let fred = Builder::from_config(config).build().unwrap();
+        let error = LockClient::builder().fred(&fred).build().await.unwrap_err();
         assert!(matches!(error, Error::Config { .. }), "{url}: {error:?}");
         let text = error.to_string();
         assert!(text.contains("the feature `rustls`"), "{url}: {text}");

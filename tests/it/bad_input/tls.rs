@@ -69,8 +69,8 @@ pub fn connector(dir: &Path) -> TlsConnector {
 async fn client(certificates: &Server, url: &str) -> LockClient {
     let mut config = Config::from_url(url).unwrap();
     config.tls = Some(connector(certificates.dir()).into());
-    let donor = Builder::from_config(config).build().unwrap();
-    LockClient::builder().fred(&donor).build().await.unwrap()
+    let fred = Builder::from_config(config).build().unwrap();
+    LockClient::builder().fred(&fred).build().await.unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -243,8 +243,8 @@ async fn refusal_of(certificates: &Server, server: &Server, name: &str) -> Error
         tls: Some(connector(certificates.dir()).into()),
         ..Config::default()
     };
-    let donor = Builder::from_config(config).build().unwrap();
-    let built = LockClient::builder().fred(&donor).build();
+    let fred = Builder::from_config(config).build().unwrap();
+    let built = LockClient::builder().fred(&fred).build();
     let built = tokio::time::timeout(super::SOON, built).await;
     built
         .expect("the call ends in time")

@@ -143,10 +143,10 @@ async fn a_callers_own_fred_client() {
 
     let server = Server::start_with(&["--requirepass", "s3cret"]).await;
     let url = format!("redis://:s3cret@127.0.0.1:{}/4", server.port());
-    let donor = Builder::from_config(Config::from_url(&url).unwrap())
+    let fred = Builder::from_config(Config::from_url(&url).unwrap())
         .build()
         .unwrap();
-    let builder = LockClient::builder().fred(&donor);
+    let builder = LockClient::builder().fred(&fred);
     assert!(!format!("{builder:?}").contains(SECRET));
     let client = builder.build().await.unwrap();
     let guard = client.reentrant_lock("order:42").lock().await.unwrap();
@@ -156,14 +156,10 @@ async fn a_callers_own_fred_client() {
 
     // The nodes of a cluster are taken over too. This server is not a cluster node.
     let url = format!("redis-cluster://:s3cret@127.0.0.1:{}", server.port());
-    let donor = Builder::from_config(Config::from_url(&url).unwrap())
+    let fred = Builder::from_config(Config::from_url(&url).unwrap())
         .build()
         .unwrap();
-    let error = LockClient::builder()
-        .fred(&donor)
-        .build()
-        .await
-        .unwrap_err();
+    let error = LockClient::builder().fred(&fred).build().await.unwrap_err();
     assert!(matches!(error, Error::Config { .. }), "{error:?}");
     assert!(error.to_string().contains("not a cluster node"), "{error}");
 }

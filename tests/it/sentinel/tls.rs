@@ -39,8 +39,8 @@ async fn sentinels_and_servers_speak_tls() {
         tls: Some(connector(certificates.dir()).into()),
         ..Config::default()
     };
-    let donor = Builder::from_config(config).build().unwrap();
-    let builder = LockClient::builder().fred(&donor).config(super::config());
+    let fred = Builder::from_config(config).build().unwrap();
+    let builder = LockClient::builder().fred(&fred).config(super::config());
     let client = builder.build().await.unwrap();
     works(&client, &unique_name("secure")).await;
     set_up.replicated.servers[0].kill();

@@ -22,6 +22,16 @@ pub fn check(tree: &Tree) -> Vec<String> {
             let name = name.split(':').next().unwrap_or_default();
             problems.push(format!("{path}:{}: {name} belongs into {table}", index + 1));
         }
+        for (index, _) in code
+            .lines()
+            .enumerate()
+            .filter(|(_, line)| has_inline_limit(line))
+        {
+            let line = index + 1;
+            problems.push(format!(
+                "{path}:{line}: a time without a name belongs into {table}"
+            ));
+        }
     }
     problems
 }
@@ -30,6 +40,13 @@ pub fn check(tree: &Tree) -> Vec<String> {
 fn is_limit(line: &str) -> bool {
     let types = [": Duration =", ": [Duration;", ": std::time::Duration ="];
     line.contains("const ") && types.iter().any(|of_type| line.contains(of_type))
+}
+
+/// Whether an expression on the line makes a `Duration` of a number.
+fn has_inline_limit(line: &str) -> bool {
+    let behind = line.split("Duration::from_").skip(1);
+    let mut numbers = behind.filter_map(|behind| behind.split_once('(')?.1.chars().next());
+    numbers.any(|first| first.is_ascii_digit()) && !is_limit(line)
 }
 
 #[cfg(test)]
@@ -48,10 +65,15 @@ mod tests {
             ("src/redis/resp.rs", others),
             ("src/client/mod.rs", limits),
             ("src/engine/local_lock/turns.rs", limits),
+            (
+                "src/engine/group.rs",
+                "let most = Duration::from_millis(millis);\nlet most = Duration::from_millis(5 << rounds);\n",
+            ),
         ]));
         assert_eq!(
             problems,
             [
+                "src/engine/group.rs:2: a time without a name belongs into src/engine/time_limits.rs",
                 "src/engine/local_lock/turns.rs:1: A belongs into src/engine/time_limits.rs",
                 "src/engine/local_lock/turns.rs:3: B belongs into src/engine/time_limits.rs"
             ]
