@@ -142,12 +142,6 @@ pub(super) fn replies(frame: Frame, operations: usize) -> Result<Vec<Reply>, Cal
     }
 }
 
-/// Whether a replica answered these operations: it cannot run them.
-pub(super) fn is_of_a_replica(answer: &Frame, operations: usize) -> bool {
-    let replies = replies(answer.clone(), operations);
-    replies.is_ok_and(|replies| replies.iter().any(Reply::is_of_a_replica))
-}
-
 fn reply(frame: Frame) -> Option<Reply> {
     let (status, detail) = match frame {
         Frame::List(frames) => {

@@ -134,28 +134,32 @@ impl ServerConnections {
         let count = operations.len();
         let conn = self.script_conn.ready().await?;
         let sent = Instant::now();
-        if let Some(durable) = self.waiting(durability) {
-            let answered = durable.run(script, operations).await;
-            return match answered {
-                Ok(answered) => answered.read_replies(count),
-                Err(_) if self.closed.is_cancelled() => Err(CallError::Closed),
-                Err(reason) => Err(CallError::Unanswered { reason, sent }),
-            };
-        }
-        match conn.run(script, Publishing::Classic, &operations).await {
-            Ok(frame) => {
-                let answers = Answered::from(frame).read_replies(count)?;
-                if answers.iter().any(|answer| answer.reply.is_of_a_replica()) {
-                    // A managed service may have moved the host's name to another master.
-                    conn.report_wrong_server();
-                }
-                Ok(answers)
+        let durable = self.waiting(durability);
+        let answered = match &durable {
+            Some(durable) => durable.run(script, operations).await,
+            None => {
+                let answer = conn.run(script, Publishing::Classic, &operations).await;
+                answer.map(Answered::from)
             }
+        };
+        let answers = match answered {
+            Ok(answered) => answered.read_replies(count)?,
+            Err(_) if self.closed.is_cancelled() => return Err(CallError::Closed),
             Err(reason) => {
-                self.script_conn.replaced(&conn).await?;
-                Err(CallError::Unanswered { reason, sent })
+                if durable.is_none() {
+                    self.script_conn.replaced(&conn).await?;
+                }
+                return Err(CallError::Unanswered { reason, sent });
+            }
+        };
+        if answers.iter().any(|answer| answer.reply.is_of_a_replica()) {
+            // A managed service may have moved the host's name to another master.
+            conn.report_wrong_server();
+            if let Some(durable) = durable.and_then(|durable| durable.script_conn.current()) {
+                durable.report_wrong_server();
             }
         }
+        Ok(answers)
     }
 
     /// The connection for calls of this durability, if they wait for replicas.

@@ -168,9 +168,6 @@ impl DurableWorker {
         for (call, frame) in calls.iter_mut().zip(frames) {
             call.frame = frame;
         }
-        let is_of_a_replica =
-            |call: &Call| frame::is_of_a_replica(&call.frame, call.operations.len());
-        let is_wrong_server = calls.iter().any(is_of_a_replica);
         loop {
             if matches!(waited, Waited::By(by) if by < wanted) {
                 // The number of replicas may have fallen.
@@ -187,10 +184,6 @@ impl DurableWorker {
                 }));
             }
             if calls.is_empty() {
-                if is_wrong_server {
-                    // A managed service may have moved the host's name to another master.
-                    conn.report_wrong_server();
-                }
                 return Ok(());
             }
             let left = self.left(calls);
