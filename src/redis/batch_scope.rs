@@ -109,13 +109,13 @@ impl EndpointScope {
 }
 
 /// The scope of the calls on one connection.
-pub(super) struct ConnScope {
+pub(super) struct ConnectionScope {
     of_endpoint: Arc<EndpointScope>,
     evidence: Evidence,
     is_straight: AtomicBool,
 }
 
-impl ConnScope {
+impl ConnectionScope {
     pub(super) fn new(of_endpoint: Arc<EndpointScope>, evidence: Evidence) -> Self {
         Self {
             of_endpoint,
@@ -203,22 +203,22 @@ mod tests {
             ),
         ] {
             let of_endpoint = EndpointScope::new(kind);
-            let conn = ConnScope::new(of_endpoint.clone(), in_process());
+            let scope = ConnectionScope::new(of_endpoint.clone(), in_process());
             assert_eq!(
-                (conn.now(), of_endpoint.now()),
+                (scope.now(), of_endpoint.now()),
                 (unproven, unproven),
                 "{kind:?}"
             );
-            conn.judge("id=7 addr=?");
+            scope.judge("id=7 addr=?");
             assert_eq!(
-                (conn.now(), of_endpoint.now()),
+                (scope.now(), of_endpoint.now()),
                 (proven, unproven),
                 "{kind:?}"
             );
-            conn.becomes_current();
+            scope.becomes_current();
             assert_eq!(of_endpoint.now(), proven, "{kind:?}");
             // The next connection proves nothing: calls on it are narrow before operations queue for it.
-            let next = ConnScope::new(of_endpoint.clone(), in_process());
+            let next = ConnectionScope::new(of_endpoint.clone(), in_process());
             assert_eq!(
                 (next.now(), of_endpoint.now()),
                 (unproven, proven),

@@ -12,7 +12,7 @@ pub(super) struct Identity {
 
 /// The result of a request for a connection's identity.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum ConnIdentity {
+pub(super) enum ConnectionIdentity {
     Known(Identity),
     /// The server is busy: ask again later.
     NotNow,
@@ -20,7 +20,7 @@ pub(super) enum ConnIdentity {
     Never,
 }
 
-impl ConnIdentity {
+impl ConnectionIdentity {
     pub(super) fn read(answer: &Frame) -> Self {
         match frame::error(answer).map(Refusal::from_message) {
             Some(Refusal::Transient { .. }) => Self::NotNow,
@@ -86,13 +86,13 @@ mod tests {
         );
         assert_eq!(Identity::read("id=7 addr=/run/redis.sock:0 laddr="), None);
         assert_eq!(Identity::read("ERR unknown subcommand"), None);
-        let asked = |message: &str| ConnIdentity::read(&Frame::Error(message.into()));
+        let asked = |message: &str| ConnectionIdentity::read(&Frame::Error(message.into()));
         assert_eq!(
             asked("BUSY Redis is busy running a script"),
-            ConnIdentity::NotNow
+            ConnectionIdentity::NotNow
         );
-        assert_eq!(asked("NOPERM no permission"), ConnIdentity::Never);
-        let known = ConnIdentity::read(&Frame::Text(info.into()));
-        assert_eq!(known, ConnIdentity::Known(identity));
+        assert_eq!(asked("NOPERM no permission"), ConnectionIdentity::Never);
+        let known = ConnectionIdentity::read(&Frame::Text(info.into()));
+        assert_eq!(known, ConnectionIdentity::Known(identity));
     }
 }

@@ -10,9 +10,9 @@ use crate::{server_text, wire::Refusal};
 /// Names of clients, by their ids.
 pub type ClientNames = BTreeMap<Uuid, Arc<str>>;
 
-/// Asks by `conn`. `None` if the server refuses to tell, or ends the connection: it is not asked again.
-pub(super) async fn ask(conn: Arc<ScriptSession>) -> Option<ClientNames> {
-    let answer = conn.send("CLIENT", vec!["LIST".into()]).await.ok()?;
+/// Asks by `session`. `None` if the server refuses to tell, or ends the connection: it is not asked again.
+pub(super) async fn ask(session: Arc<ScriptSession>) -> Option<ClientNames> {
+    let answer = session.send("CLIENT", vec!["LIST".into()]).await.ok()?;
     match frame::error(&answer).map(Refusal::from_message) {
         Some(Refusal::Transient { .. }) => Some(ClientNames::new()),
         Some(_) => None,

@@ -13,8 +13,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     BoxFuture,
-    batch_scope::{ConnScope, EndpointScope},
-    client_info::{ConnIdentity, Subscriptions},
+    batch_scope::{ConnectionScope, EndpointScope},
+    client_info::{ConnectionIdentity, Subscriptions},
     connect_advice::explain,
     connect_error::{ConnectError, ConnectErrorKind},
     endpoint::{Address, Endpoint},
@@ -194,16 +194,16 @@ impl Connector {
             }
             connected.map_err(|error| explain(error, &server, self.credentials))
         };
-        let mut conn = tokio::select! {
+        let mut open = tokio::select! {
             biased;
             reason = &mut moved => return Err(Error::unavailable(reason)),
-            conn = connecting => conn?,
+            open = connecting => open?,
         };
-        conn.check_node().await.inspect_err(|_| {
+        open.check_node().await.inspect_err(|_| {
             known.address_order.leads_astray();
         })?;
         if self.locator.is_asked()
-            && let Err(error) = conn.check_master().await
+            && let Err(error) = open.check_master().await
         {
             if let Endpoint::Tcp(address) = &server.endpoint {
                 self.locator.leads_astray(address);
@@ -212,8 +212,8 @@ impl Connector {
             return Err(error);
         }
         known.back_off.reached();
-        conn.lifetime.moved = Some(moved);
-        Ok(conn)
+        open.lifetime.moved = Some(moved);
+        Ok(open)
     }
 
     /// Another server than the wanted one answers: the next connection tries the other addresses of its name first.
@@ -270,9 +270,9 @@ impl Connector {
             loop {
                 let error = match self.locator.locate().await {
                     Ok(address) => match self.connect_at(address, true).await {
-                        Ok(conn) => {
+                        Ok(open) => {
                             connect_log.connected(&self.endpoint());
-                            return conn;
+                            return open;
                         }
                         Err(error) => error,
                     },
@@ -294,11 +294,11 @@ impl Connector {
         closed: &CancellationToken,
         connect_log: &mut ConnectLog,
     ) -> Option<OpenConnection> {
-        let Some(conn) = successor else {
+        let Some(open) = successor else {
             return self.connect_until(closed, connect_log).await;
         };
         connect_log.connected(&self.endpoint());
-        Some(conn)
+        Some(open)
     }
 
     async fn connect_with(
@@ -330,7 +330,8 @@ impl Connector {
         let is_elsewhere = host.is_some_and(|host| Endpoint::Tcp(host) != server.endpoint);
         let mut lifetime = Lifetime::new(ended);
         let scope = self.scope.clone();
-        let scope = scope.map(|scope| ConnScope::new(scope, Evidence::new(own_end, &greeting)));
+        let scope =
+            scope.map(|scope| ConnectionScope::new(scope, Evidence::new(own_end, &greeting)));
         let info = match scope {
             Some(_) if one_server::lacks_client_info(&info) => {
                 let asking = lifetime.run(listed(&*connection));
@@ -342,7 +343,7 @@ impl Connector {
             }
             _ => info,
         };
-        let identity = ConnIdentity::read(&info);
+        let identity = ConnectionIdentity::read(&info);
         let info = frame::text(&info);
         if let (Some(scope), Some(info)) = (&scope, &info) {
             scope.judge(info);

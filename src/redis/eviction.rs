@@ -28,18 +28,18 @@ impl Evictions {
         }
     }
 
-    /// Asks the server of `script_conn` once there is a connection. No call waits for the answer.
-    pub(super) async fn look(self, script_conn: ScriptConnection) {
-        let Ok(conn) = script_conn.ready().await else {
+    /// Asks the server of `scripts` once there is a connection. No call waits for the answer.
+    pub(super) async fn look(self, scripts: ScriptConnection) {
+        let Ok(session) = scripts.ready().await else {
             return;
         };
         // A proxy without `CLIENT INFO` may close the connection on `INFO` too.
-        if !conn.has_description() || self.has_warned.load(Ordering::Relaxed) {
+        if !session.has_description() || self.has_warned.load(Ordering::Relaxed) {
             return;
         }
         let asking = match self.is_default_user {
-            true => conn.send("INFO", vec!["memory".into()]),
-            false => conn.send("EVAL", vec![QUESTION.into(), "0".into()]),
+            true => session.send("INFO", vec!["memory".into()]),
+            false => session.send("EVAL", vec![QUESTION.into(), "0".into()]),
         };
         let Ok(answer) = asking.await else {
             return;

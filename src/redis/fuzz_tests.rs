@@ -14,7 +14,7 @@ use bytes::BytesMut;
 #[cfg(feature = "keystore")]
 use super::tls;
 use super::{
-    client_info::{ConnIdentity, Identity, Subscriptions},
+    client_info::{ConnectionIdentity, Identity, Subscriptions},
     cluster::fuzz as slots,
     frame,
     locator::fuzz as sentinels,
@@ -148,7 +148,7 @@ fn read(frame: Frame) {
     black_box(frame::maps(&frame));
     black_box(frame::acknowledgements(&frame));
     black_box(frame::list_len_at(&frame, 2));
-    black_box(ConnIdentity::read(&frame));
+    black_box(ConnectionIdentity::read(&frame));
     sentinels::read(&frame);
     for operations in [1, 3] {
         if let Ok(replies) = frame::replies(frame.clone(), operations) {

@@ -9,8 +9,8 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 use super::{
-    batch_scope::ConnScope,
-    client_info::{ConnIdentity, Identity},
+    batch_scope::ConnectionScope,
+    client_info::{ConnectionIdentity, Identity},
     open_connection::{OpenConnection, command},
     time_limits::{
         PING_WAIT, REPRIEVE, SECOND_CONNECTION_AFTER, SECOND_CONNECTION_SPREAD, WAIT_ENDS_LATE,
@@ -38,11 +38,13 @@ impl From<String> for End {
 /// The identity of a connection that a second one can prove dead: of one that leads straight to its server. A proxy may answer the
 /// second one in the place of a slow server.
 pub(super) fn provable<'a>(
-    identity: &'a ConnIdentity,
-    scope: Option<&ConnScope>,
+    identity: &'a ConnectionIdentity,
+    scope: Option<&ConnectionScope>,
 ) -> Option<&'a Identity> {
     match identity {
-        ConnIdentity::Known(identity) if scope.is_none_or(ConnScope::leads_straight) => {
+        ConnectionIdentity::Known(identity)
+            if scope.is_none_or(ConnectionScope::leads_straight) =>
+        {
             Some(identity)
         }
         _ => None,
@@ -117,20 +119,20 @@ async fn proof(
 ) -> OpenConnection {
     let began = Instant::now();
     let answered = async {
-        let mut conn = connecting.await.map_err(|error| error.to_string())?;
-        let script = command(&*conn.connection, "EVAL", &["return 1", "0"]);
-        conn.lifetime.run(script).await?;
+        let mut open = connecting.await.map_err(|error| error.to_string())?;
+        let script = command(&*open.connection, "EVAL", &["return 1", "0"]);
+        open.lifetime.run(script).await?;
         let [shortest, longest] = REPRIEVE;
         let reprieve = began.elapsed().clamp(shortest, longest);
         // By now, the server has read what it delays the old connection for.
         sleep(reprieve.max(blocked)).await;
         // A process that was stopped meanwhile reads the answer of the old connection before this one.
-        let ping = OpenConnection::ping(&*conn.connection, 0, PING_WAIT, &mut conn.pong);
-        conn.lifetime.run(ping).await?;
-        Ok::<_, String>(conn)
+        let ping = OpenConnection::ping(&*open.connection, 0, PING_WAIT, &mut open.pong);
+        open.lifetime.run(ping).await?;
+        Ok::<_, String>(open)
     };
     match answered.await {
-        Ok(conn) => conn,
+        Ok(open) => open,
         Err(reason) => {
             tracing::debug!(reason, "no second connection to a silent server");
             std::future::pending().await

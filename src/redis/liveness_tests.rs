@@ -123,16 +123,16 @@ fn old() -> Identity {
 
 #[test]
 fn only_connections_straight_to_one_server_are_provable() {
-    let known = ConnIdentity::Known(old());
+    let known = ConnectionIdentity::Known(old());
     assert!(provable(&known, None).is_some(), "a node of a cluster");
-    assert!(provable(&ConnIdentity::Never, None).is_none());
+    assert!(provable(&ConnectionIdentity::Never, None).is_none());
     for (kind, unproven, proven) in [
         (EndpointKind::Auto, false, true),
         (EndpointKind::Server, true, true),
         (EndpointKind::Proxy, false, false),
     ] {
         let evidence = Evidence::new(OwnEnd::InProcess, &Frame::Null);
-        let scope = ConnScope::new(EndpointScope::new(kind), evidence);
+        let scope = ConnectionScope::new(EndpointScope::new(kind), evidence);
         let is_provable = || provable(&known, Some(&scope)).is_some();
         assert_eq!(is_provable(), unproven, "{kind:?}");
         scope.judge("id=7 addr=?");

@@ -7,8 +7,8 @@ use tokio::time::timeout;
 
 use super::{
     BoxFuture,
-    batch_scope::ConnScope,
-    client_info::{ConnIdentity, Identity, Subscriptions},
+    batch_scope::ConnectionScope,
+    client_info::{ConnectionIdentity, Identity, Subscriptions},
     connect_advice::refusal,
     frame,
     time_limits::{PING_WAIT, QUIT_WAIT},
@@ -87,7 +87,7 @@ pub(super) enum Pong {
 /// An open connection. Dropping it ends it.
 pub(super) struct OpenConnection {
     pub(super) connection: Arc<dyn Connection>,
-    pub(super) identity: ConnIdentity,
+    pub(super) identity: ConnectionIdentity,
     /// The id of the node of a cluster that must answer, if it was reached by a host that it does not prefer.
     pub(super) node_id: Option<String>,
     /// Whether the server can report the number of subscriptions.
@@ -100,7 +100,7 @@ pub(super) struct OpenConnection {
     pub(super) role: String,
     pub(super) lifetime: Lifetime,
     /// The scope of calls with scripts; `None` at a node of a cluster, whose calls have one slot each.
-    pub(super) scope: Option<ConnScope>,
+    pub(super) scope: Option<ConnectionScope>,
 }
 
 impl OpenConnection {
@@ -143,7 +143,7 @@ impl OpenConnection {
     /// Asks for the mode and role, which the answer to `HELLO` has unasked. Without an answer, they stay unknown. A peer without
     /// `CLIENT INFO` is not asked: it may close the connection on `INFO` too.
     pub(super) async fn learn_role(&mut self) {
-        if !self.mode.is_empty() || matches!(self.identity, ConnIdentity::Never) {
+        if !self.mode.is_empty() || matches!(self.identity, ConnectionIdentity::Never) {
             return;
         }
         let asking = command(&*self.connection, "INFO", &[]);

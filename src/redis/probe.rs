@@ -157,8 +157,8 @@ impl Probe {
     /// Those of [`LockClient::connect`](crate::LockClient::connect), and [`Error::Unavailable`] for another server.
     pub async fn node_at(&self, id: &str, address: &Address) -> Result<ProbedNode, Error> {
         let mut reached = self.at(address).await?;
-        reached.conn.node_id = Some(id.to_owned());
-        reached.conn.check_node().await?;
+        reached.open.node_id = Some(id.to_owned());
+        reached.open.check_node().await?;
         Ok(reached)
     }
 
@@ -183,13 +183,13 @@ impl Probe {
 }
 
 async fn open(connector: Connector) -> Result<ProbedNode, Error> {
-    let conn = connector
+    let open = connector
         .clone()
         .within(PROBE_CONNECTION_WAIT)
         .connect()
         .await?;
     Ok(ProbedNode {
-        conn,
+        open,
         endpoint: connector.endpoint(),
     })
 }
@@ -204,7 +204,7 @@ pub fn is_transient(message: &str) -> bool {
 
 /// A connection to one server.
 pub struct ProbedNode {
-    conn: OpenConnection,
+    open: OpenConnection,
     endpoint: Endpoint,
 }
 
@@ -230,7 +230,7 @@ impl ProbedNode {
 
     /// Whether names share calls on this connection. `false` only for the master or the server of the URL.
     pub fn shares_calls(&self) -> bool {
-        let scope = self.conn.scope.as_ref();
+        let scope = self.open.scope.as_ref();
         scope.is_none_or(|scope| scope.now() == BatchScope::AllNames)
     }
 
@@ -260,7 +260,7 @@ impl ProbedNode {
         &mut self,
         commands: Vec<(&'static str, Vec<Vec<u8>>)>,
     ) -> Result<Vec<Frame>, Error> {
-        let connection = self.conn.connection.clone();
+        let connection = self.open.connection.clone();
         let asking = async {
             let answers = commands.into_iter().map(|(name, words)| {
                 connection.send(name, words.into_iter().map(Bytes::from).collect())
@@ -269,7 +269,7 @@ impl ProbedNode {
             let answers: Result<Vec<_>, _> = answers.into_iter().collect();
             answers.map_err(|error| error.to_string())
         };
-        match timeout(PROBE_ANSWER_WAIT, self.conn.lifetime.run(asking)).await {
+        match timeout(PROBE_ANSWER_WAIT, self.open.lifetime.run(asking)).await {
             Err(_) => Err(Error::unavailable(format!(
                 "{} did not answer within {PROBE_ANSWER_WAIT:?}",
                 self.endpoint

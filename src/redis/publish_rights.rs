@@ -67,7 +67,7 @@ impl PublishRights {
     /// has the `key` of the lock: a proxy finds the server by it.
     pub(super) async fn ask(
         &self,
-        conn: &ScriptSession,
+        session: &ScriptSession,
         publishing: Publishing,
         key: Bytes,
         channel: Bytes,
@@ -78,7 +78,7 @@ impl PublishRights {
         };
         let kind = kind_of(&channel);
         let args = vec![QUESTION.into(), "1".into(), key, command.into(), channel];
-        let Ok(Frame::Text(answer)) = conn.send("EVAL", args).await else {
+        let Ok(Frame::Text(answer)) = session.send("EVAL", args).await else {
             return None;
         };
         if *answer == *b"OK"

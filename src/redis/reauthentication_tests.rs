@@ -52,7 +52,7 @@ async fn logins(
         answer,
         logins: Mutex::default(),
     };
-    let renewal = Reauthentication {
+    let reauthentication = Reauthentication {
         provider,
         server: url::parse("redis://127.0.0.1:1").unwrap().server,
         is_sentinel: false,
@@ -60,7 +60,9 @@ async fn logins(
         version,
         end: Instant::now() + first,
     };
-    let ended = tokio::time::timeout(time, renewal.keep(&peer)).await.ok();
+    let ended = tokio::time::timeout(time, reauthentication.keep(&peer))
+        .await
+        .ok();
     (peer.logins.into_inner().unwrap(), ended)
 }
 

@@ -34,7 +34,7 @@ use crate::{
 
 /// One Redis or Valkey server.
 pub(crate) struct SingleServer {
-    conns: Arc<ServerConnections>,
+    connections: Arc<ServerConnections>,
     wants: Wants,
     rights: PublishRights,
     scope: Arc<EndpointScope>,
@@ -42,7 +42,7 @@ pub(crate) struct SingleServer {
 
 /// The connections for scripts.
 struct ServerConnections {
-    script_conn: ScriptConnection,
+    scripts: ScriptConnection,
     connector: Connector,
     locator: Locator,
     wait: Wait,
@@ -81,14 +81,14 @@ impl SingleServer {
             ),
         };
 
-        if let Some(conn) = &mut first {
-            conn.learn_role().await;
-            conn.check_role(scope.kind())?;
+        if let Some(open) = &mut first {
+            open.learn_role().await;
+            open.check_role(scope.kind())?;
         }
         let (events, receiver) = events::channel();
         let (wants, wanted) = Wants::new();
         let (closed, tasks) = (CancellationToken::new(), Tasks::here());
-        let script_conn = ScriptConnection::keep(
+        let scripts = ScriptConnection::keep(
             connector.clone(),
             first,
             events.clone(),
@@ -103,9 +103,9 @@ impl SingleServer {
         };
         tasks.spawn(subscriber.serve(first_listening, wanted));
         tasks.spawn(locator.clone().watch(closed.clone()));
-        tasks.spawn(evictions.look(script_conn.clone()));
-        let conns = Arc::new(ServerConnections {
-            script_conn,
+        tasks.spawn(evictions.look(scripts.clone()));
+        let connections = Arc::new(ServerConnections {
+            scripts,
             connector,
             locator,
             wait,
@@ -115,7 +115,7 @@ impl SingleServer {
             tasks,
         });
         let server = Self {
-            conns,
+            connections,
             wants,
             rights,
             scope,
@@ -132,13 +132,13 @@ impl ServerConnections {
         durability: Durability,
     ) -> Result<Vec<Answered>, CallError> {
         let count = operations.len();
-        let conn = self.script_conn.ready().await?;
+        let session = self.scripts.ready().await?;
         let sent = Instant::now();
         let durable = self.waiting(durability);
         let answered = match &durable {
             Some(durable) => durable.run(script, operations).await,
             None => {
-                let answer = conn.run(script, Publishing::Classic, &operations).await;
+                let answer = session.run(script, Publishing::Classic, &operations).await;
                 answer.map(Answered::from)
             }
         };
@@ -147,15 +147,15 @@ impl ServerConnections {
             Err(_) if self.closed.is_cancelled() => return Err(CallError::Closed),
             Err(reason) => {
                 if durable.is_none() {
-                    self.script_conn.replaced(&conn).await?;
+                    self.scripts.replaced(&session).await?;
                 }
                 return Err(CallError::Unanswered { reason, sent });
             }
         };
         if answers.iter().any(|answer| answer.reply.is_of_a_replica()) {
             // A managed service may have moved the host's name to another master.
-            conn.report_wrong_server();
-            if let Some(durable) = durable.and_then(|durable| durable.script_conn.current()) {
+            session.report_wrong_server();
+            if let Some(durable) = durable.and_then(|durable| durable.connection.current()) {
                 durable.report_wrong_server();
             }
         }
@@ -170,7 +170,7 @@ impl ServerConnections {
 
     fn durable(&self, durability: Durability) -> Durable {
         self.durables.get(durability, || {
-            let script_conn = ScriptConnection::keep(
+            let connection = ScriptConnection::keep(
                 self.connector.clone().blocking(self.wait.longest),
                 None,
                 self.events.clone(),
@@ -179,16 +179,10 @@ impl ServerConnections {
             );
             let locator = self.locator.clone();
             let listed = Box::new(move || locator.replicas());
-            let (scripts, publishing) = (self.script_conn.clone(), Publishing::Classic);
+            let (scripts, publishing) = (self.scripts.clone(), Publishing::Classic);
             let (wait, tasks) = (self.wait, &self.tasks);
             Durable::start(
-                script_conn,
-                scripts,
-                publishing,
-                wait,
-                durability,
-                listed,
-                tasks,
+                connection, scripts, publishing, wait, durability, listed, tasks,
             )
         })
     }
@@ -218,57 +212,57 @@ impl Redis for SingleServer {
         operations: Arc<[Operation]>,
         durability: Durability,
     ) -> BoxFuture<Result<Vec<Answered>, CallError>> {
-        let conns = self.conns.clone();
-        Box::pin(async move { conns.call(script, operations, durability).await })
+        let connections = self.connections.clone();
+        Box::pin(async move { connections.call(script, operations, durability).await })
     }
 
     fn replicas(&self, _slot: HashSlot) -> usize {
-        self.conns.locator.replicas()
+        self.connections.locator.replicas()
     }
 
     fn ready(&self, _slot: HashSlot, durability: Durability) -> BoxFuture<()> {
-        let conns = self.conns.clone();
+        let connections = self.connections.clone();
         Box::pin(async move {
-            let _ = conns.script_conn.ready().await;
-            if let Some(durable) = conns.waiting(durability) {
-                let _ = durable.script_conn.ready().await;
+            let _ = connections.scripts.ready().await;
+            if let Some(durable) = connections.waiting(durability) {
+                let _ = durable.connection.ready().await;
             }
         })
     }
 
     fn is_ready(&self, _slot: HashSlot, durability: Durability) -> bool {
-        let conns = &self.conns;
-        let durable = conns.waiting(durability);
-        conns.script_conn.is_up() && durable.is_none_or(|durable| durable.script_conn.is_up())
+        let connections = &self.connections;
+        let durable = connections.waiting(durability);
+        connections.scripts.is_up() && durable.is_none_or(|durable| durable.connection.is_up())
     }
 
     fn is_connected(&self) -> bool {
-        self.conns.script_conn.is_up()
+        self.connections.scripts.is_up()
     }
 
     fn trouble(&self, _slot: HashSlot, durability: Durability) -> Option<Arc<Cause>> {
-        let durable = || self.conns.waiting(durability)?.script_conn.trouble();
-        self.conns.script_conn.trouble().or_else(durable)
+        let durable = || self.connections.waiting(durability)?.connection.trouble();
+        self.connections.scripts.trouble().or_else(durable)
     }
 
     fn refused_start(&self) -> Option<Error> {
-        self.conns.script_conn.refused_start()
+        self.connections.scripts.refused_start()
     }
 
     fn server_of(&self, _slot: HashSlot) -> Option<String> {
-        self.conns.script_conn.server()
+        self.connections.scripts.server()
     }
 
     fn ping(&self) -> BoxFuture<Result<(), CallError>> {
-        let script_conn = self.conns.script_conn.clone();
+        let scripts = self.connections.scripts.clone();
         // A proxy answers for one of its servers, if at all.
         let is_server = self.scope.kind() != EndpointKind::Proxy;
         Box::pin(async move {
-            let (conn, role) = script_conn.ping(is_server.then_some(("ROLE", &[]))).await?;
+            let (session, role) = scripts.ping(is_server.then_some(("ROLE", &[]))).await?;
             let Some(role) = refuses_writes(&role) else {
                 return Ok(());
             };
-            conn.report_wrong_server();
+            session.report_wrong_server();
             Err(CallError::Refused(Refusal::from_message(format!(
                 "READONLY the server has the role `{role}` and refuses locks: promote it, or name its master in the URL, or all servers \
                  by redis-sentinel:// or redis-replicated://"
@@ -280,17 +274,20 @@ impl Redis for SingleServer {
         if !self.rights.is_unknown(channel) {
             return None;
         }
-        let conn = self.conns.script_conn.current()?;
+        let session = self.connections.scripts.current()?;
         let (rights, key, channel) = (self.rights.clone(), key.clone(), channel.clone());
         Some(Box::pin(async move {
-            rights.ask(&conn, Publishing::Classic, key, channel).await
+            rights
+                .ask(&session, Publishing::Classic, key, channel)
+                .await
         }))
     }
 
     fn client_names(&self, _key: &Bytes) -> Option<BoxFuture<Option<ClientNames>>> {
-        let conn = self.conns.script_conn.current()?;
-        conn.has_description()
-            .then(|| Box::pin(client_names::ask(conn)) as _)
+        let session = self.connections.scripts.current()?;
+        session
+            .has_description()
+            .then(|| Box::pin(client_names::ask(session)) as _)
     }
 
     fn subscribe(&self, channel: Bytes) -> BoxFuture<Result<(), CallError>> {
@@ -302,13 +299,13 @@ impl Redis for SingleServer {
     }
 
     fn close(&self) -> BoxFuture<()> {
-        self.conns.closed.cancel();
-        self.conns.tasks.ended()
+        self.connections.closed.cancel();
+        self.connections.tasks.ended()
     }
 }
 
 impl Drop for SingleServer {
     fn drop(&mut self) {
-        self.conns.closed.cancel();
+        self.connections.closed.cancel();
     }
 }

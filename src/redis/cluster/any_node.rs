@@ -47,7 +47,7 @@ impl Topology {
     fn any_node(&self) -> Option<Address> {
         let routes = self.routes.borrow().clone();
         let mut last = lock(&self.any);
-        let up = routes.nodes().filter(|node| node.script_conn.is_up());
+        let up = routes.nodes().filter(|node| node.scripts.is_up());
         let up: Vec<_> = up.map(|node| &node.address).collect();
         let others = up.iter().filter(|address| Some(**address) != last.as_ref());
         let others: Vec<_> = others.collect();

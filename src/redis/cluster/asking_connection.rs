@@ -19,7 +19,7 @@ const MOST: usize = 64;
 
 /// A separate connection to a node, for calls after an `ASKING`: no other command may come between the two.
 pub(super) struct AskingConnection {
-    pub(super) script_conn: ScriptConnection,
+    pub(super) connection: ScriptConnection,
     pub(super) op_lock: tokio::sync::Mutex<()>,
     used: Mutex<Instant>,
     closed: CancellationToken,
@@ -27,9 +27,9 @@ pub(super) struct AskingConnection {
 
 impl AskingConnection {
     /// `closed` ends the connection.
-    pub(super) fn new(script_conn: ScriptConnection, closed: CancellationToken) -> Self {
+    pub(super) fn new(connection: ScriptConnection, closed: CancellationToken) -> Self {
         Self {
-            script_conn,
+            connection,
             op_lock: tokio::sync::Mutex::default(),
             used: Mutex::new(Instant::now()),
             closed,
@@ -58,17 +58,18 @@ impl AskingConnections {
         address: &Address,
         open: impl FnOnce() -> AskingConnection,
     ) -> Option<Arc<AskingConnection>> {
-        let mut conns = lock(&self.0);
-        if conns.len() >= MOST && !conns.contains_key(address) {
+        let mut connections = lock(&self.0);
+        if connections.len() >= MOST && !connections.contains_key(address) {
             return None;
         }
-        let conn = conns
+        let connection = connections
             .entry(address.clone())
             .or_insert_with(|| Arc::new(open()));
-        Some(conn.clone())
+        Some(connection.clone())
     }
 
     pub(super) fn close_unused(&self) {
-        lock(&self.0).retain(|_, conn| lock(&conn.used).elapsed() < ASKING_CONNECTION_KEPT_FOR);
+        lock(&self.0)
+            .retain(|_, connection| lock(&connection.used).elapsed() < ASKING_CONNECTION_KEPT_FOR);
     }
 }

@@ -81,13 +81,13 @@ impl Topology {
         operations: &Arc<[Operation]>,
         durability: Durability,
     ) -> Result<(Address, Answered<Frame>), CallError> {
-        let (node, conn) = self.ready(slot).await?;
+        let (node, session) = self.ready(slot).await?;
         let sent = Instant::now();
         let running = async {
             if let Some(durable) = self.waiting(slot, &node, durability) {
                 let mut answered = pin!(durable.run(script, operations.clone()));
                 // A connection with a pending `WAIT` is silent for longer even if it works.
-                let in_flight = conn.count_call_elsewhere();
+                let in_flight = session.count_call_elsewhere();
                 tokio::select! {
                     biased;
                     answer = &mut answered => {
@@ -96,14 +96,14 @@ impl Topology {
                         }
                         return answer.inspect_err(|_| self.request_refresh());
                     }
-                    () = conn.ended() => self.request_refresh(),
+                    () = session.ended() => self.request_refresh(),
                 }
                 return answered.await.inspect_err(|_| self.request_refresh());
             }
-            let answer = conn.run(script, self.publishing, operations).await;
+            let answer = session.run(script, self.publishing, operations).await;
             if answer.is_err() {
                 self.request_refresh();
-                let _ = node.script_conn.replaced(&conn).await;
+                let _ = node.scripts.replaced(&session).await;
             }
             answer.map(Answered::from)
         };
@@ -124,11 +124,8 @@ impl Topology {
     ) -> Result<(Arc<Node>, Arc<ScriptSession>), CallError> {
         loop {
             let node = self.owner(slot).await?;
-            match self
-                .while_owner(slot, &node, node.script_conn.ready())
-                .await
-            {
-                Some(Ok(conn)) => return Ok((node, conn)),
+            match self.while_owner(slot, &node, node.scripts.ready()).await {
+                Some(Ok(session)) => return Ok((node, session)),
                 // The client or its runtime has ended; the node has not left.
                 Some(Err(ClosedForGood)) if !node.has_left() || self.closed.is_cancelled() => {
                     return Err(CallError::Closed);

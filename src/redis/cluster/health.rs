@@ -23,7 +23,7 @@ impl Topology {
 /// A node that refuses all scripts, or has no slots any more, answers `PING` all the same.
 async fn serves(node: &Node) -> Result<(), CallError> {
     let question = ("CLUSTER", &["INFO"] as &[_]);
-    let (_, answer) = node.script_conn.ping(Some(question)).await?;
+    let (_, answer) = node.scripts.ping(Some(question)).await?;
     // A user without the right gets an error, which tells nothing.
     let text = frame::text(&answer).filter(|_| frame::error(&answer).is_none());
     refuses(&text.unwrap_or_default()).map_or(Ok(()), |reason| Err(down(reason)))

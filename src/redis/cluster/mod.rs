@@ -124,15 +124,15 @@ impl Cluster {
     /// Waits for connections, so that the first calls find them. An error if no node is reachable.
     async fn reached(&self) -> Result<(), Error> {
         let routes = self.topology.routes.borrow().clone();
-        let connecting = routes.nodes().map(|node| node.script_conn.ready());
+        let connecting = routes.nodes().map(|node| node.scripts.ready());
         let _ = timeout(CLUSTER_NODE_WAIT, join_all(connecting)).await;
         // The map may have changed meanwhile.
         let routes = self.topology.routes.borrow().clone();
         let mut nodes = routes.nodes();
-        let Some(node) = nodes.next().filter(|node| !node.script_conn.is_up()) else {
+        let Some(node) = nodes.next().filter(|node| !node.scripts.is_up()) else {
             return Ok(());
         };
-        if nodes.any(|node| node.script_conn.is_up()) {
+        if nodes.any(|node| node.scripts.is_up()) {
             return Ok(());
         }
         let at = Endpoint::Tcp(node.address.clone());
@@ -146,7 +146,7 @@ impl Cluster {
                  reachable addresses (`cluster-announce-ip`, `cluster-announce-port`{tls}), or translate them by \
                  `address_map`"
             ),
-            node.script_conn.trouble(),
+            node.scripts.trouble(),
         ))
     }
 }
@@ -207,7 +207,7 @@ impl Redis for Cluster {
                 let Some(durable) = topology.waiting(slot, &node, durability) else {
                     return;
                 };
-                let opened = topology.while_owner(slot, &node, durable.script_conn.ready());
+                let opened = topology.while_owner(slot, &node, durable.connection.ready());
                 if opened.await.is_some() {
                     return;
                 }
@@ -219,7 +219,7 @@ impl Redis for Cluster {
         let node = self.topology.routes.borrow().node(slot).cloned();
         node.is_some_and(|node| {
             let durable = self.topology.waiting(slot, &node, durability);
-            node.script_conn.is_up() && durable.is_none_or(|durable| durable.script_conn.is_up())
+            node.scripts.is_up() && durable.is_none_or(|durable| durable.connection.is_up())
         })
     }
 
@@ -234,10 +234,10 @@ impl Redis for Cluster {
                 let durable = || {
                     self.topology
                         .waiting(slot, &node, durability)?
-                        .script_conn
+                        .connection
                         .trouble()
                 };
-                node.script_conn.trouble().or_else(durable)
+                node.scripts.trouble().or_else(durable)
             }
             None => Some(Arc::new(Cause::connection(
                 "no known node of the cluster serves the slot",
@@ -247,7 +247,7 @@ impl Redis for Cluster {
 
     fn server_of(&self, slot: HashSlot) -> Option<String> {
         let routes = self.topology.routes.borrow();
-        routes.node(slot)?.script_conn.server()
+        routes.node(slot)?.scripts.server()
     }
 
     fn ping(&self) -> BoxFuture<Result<(), CallError>> {
@@ -262,25 +262,26 @@ impl Redis for Cluster {
         if !self.rights.is_unknown(channel) {
             return None;
         }
-        let conn = self
+        let session = self
             .topology
             .routes
             .borrow()
             .node(hash_slot(key))?
-            .script_conn
+            .scripts
             .current()?;
         let (rights, publishing) = (self.rights.clone(), self.topology.publishing);
         let (key, channel) = (key.clone(), channel.clone());
         Some(Box::pin(async move {
-            rights.ask(&conn, publishing, key, channel).await
+            rights.ask(&session, publishing, key, channel).await
         }))
     }
 
     fn client_names(&self, key: &Bytes) -> Option<BoxFuture<Option<ClientNames>>> {
         let routes = self.topology.routes.borrow();
-        let conn = routes.node(hash_slot(key))?.script_conn.current()?;
-        conn.has_description()
-            .then(|| Box::pin(client_names::ask(conn)) as _)
+        let session = routes.node(hash_slot(key))?.scripts.current()?;
+        session
+            .has_description()
+            .then(|| Box::pin(client_names::ask(session)) as _)
     }
 
     fn heard_elsewhere(&self, channel: &Bytes) -> Option<BoxFuture<bool>> {
@@ -293,14 +294,14 @@ impl Redis for Cluster {
             }
             Publishing::Sharded => ("NUMSUB", routes.nodes().collect()),
         };
-        let conns: Vec<_> = nodes
+        let connections: Vec<_> = nodes
             .iter()
-            .filter_map(|node| node.script_conn.current())
+            .filter_map(|node| node.scripts.current())
             .collect();
         let args = vec![Bytes::from_static(question.as_bytes()), channel.clone()];
         Some(Box::pin(async move {
-            for conn in conns {
-                let answer = conn.send("PUBSUB", args.clone()).await;
+            for session in connections {
+                let answer = session.send("PUBSUB", args.clone()).await;
                 // A user without the right to ask gets an error.
                 if answer.is_ok_and(|answer| frame::number_at(&answer, 1) > Some(0)) {
                     return true;

@@ -37,18 +37,18 @@ impl Topology {
         let unconnected = || refused(format!("ASK: no connection to {host}:{port}"));
         asking.mark_used();
         // Outside the lock: calls to an unreachable node must not wait for it one after the other.
-        match timeout(CLUSTER_NODE_WAIT, asking.script_conn.ready()).await {
+        match timeout(CLUSTER_NODE_WAIT, asking.connection.ready()).await {
             Ok(opened) => drop(opened?),
             Err(_) => return Err(unconnected()),
         }
         let op_lock = asking.op_lock.lock().await;
-        let conn = asking.script_conn.current().ok_or_else(unconnected)?;
+        let session = asking.connection.current().ok_or_else(unconnected)?;
         let redirects = self.owner_redirects(slot, &address, script.keys(operations));
         if timeout(CLUSTER_NODE_WAIT, redirects).await != Ok(true) {
             let message = "TRYAGAIN some keys may be at the node that the slot leaves";
             return Err(refused(message.into()));
         }
-        if conn.has_ended() {
+        if session.has_ended() {
             return Err(unconnected());
         }
         // Sends the text: after a NOSCRIPT, another ASKING would be needed.
@@ -58,13 +58,13 @@ impl Topology {
         let sent = Instant::now();
         let (_asked, answer) = tokio::join!(
             biased;
-            conn.send("ASKING", Vec::new()),
-            conn.send("EVAL", parts.collect()),
+            session.send("ASKING", Vec::new()),
+            session.send("EVAL", parts.collect()),
         );
         let answered = async {
             let frame = answer?;
             let listed = self.replicas_at(&address);
-            let acknowledged = self.wait.on(&conn, durability, listed).await?;
+            let acknowledged = self.wait.on(&session, durability, listed).await?;
             Ok(Answered {
                 reply: frame,
                 acknowledged,
@@ -75,7 +75,7 @@ impl Topology {
         match answered {
             Ok(answered) => Ok((address, answered)),
             Err(reason) => {
-                let _ = timeout(CLUSTER_NODE_WAIT, asking.script_conn.replaced(&conn)).await;
+                let _ = timeout(CLUSTER_NODE_WAIT, asking.connection.replaced(&session)).await;
                 Err(CallError::Unanswered { reason, sent })
             }
         }
@@ -93,12 +93,12 @@ impl Topology {
     ) -> bool {
         // Does not wait for a connection: the caller has the operation lock of the connection to `address`.
         let owner = self.routes.borrow().node(slot).cloned();
-        let Some((node, conn)) =
-            owner.and_then(|node| Some((node.clone(), node.script_conn.current()?)))
+        let Some((node, session)) =
+            owner.and_then(|node| Some((node.clone(), node.scripts.current()?)))
         else {
             return false;
         };
-        let asked = keys.map(|key| conn.send("PTTL", vec![key.clone()]));
+        let asked = keys.map(|key| session.send("PTTL", vec![key.clone()]));
         let answers = join_all(asked).await;
         let redirects = |answer: &Frame| {
             frame::error(answer).is_some_and(|message| {

@@ -50,15 +50,15 @@ impl Topology {
         let routes = self.routes.borrow().clone();
         let mut up: Vec<_> = routes
             .nodes()
-            .filter_map(|node| Some((node, node.script_conn.current()?)))
+            .filter_map(|node| Some((node, node.scripts.current()?)))
             .collect();
         fastrand::shuffle(&mut up);
         let preferred = &self.preferred;
         let mut asked: FuturesUnordered<_> = up
             .into_iter()
             .take(ASKED)
-            .map(|(node, conn)| async move {
-                let asking = conn.send("CLUSTER", vec!["NODES".into()]);
+            .map(|(node, session)| async move {
+                let asking = session.send("CLUSTER", vec!["NODES".into()]);
                 let answer = timeout(CLUSTER_NODE_WAIT, asking).await.ok()?.ok()?;
                 read(&answer, &node.address, preferred)
             })
@@ -110,7 +110,7 @@ impl Topology {
         }
         let is_up = |node| {
             let node = routes.nodes.get(&node);
-            node.is_some_and(|node| node.script_conn.is_up())
+            node.is_some_and(|node| node.scripts.is_up())
         };
         self.change(|map| map.hear(listed, is_up));
     }

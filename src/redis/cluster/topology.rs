@@ -42,7 +42,7 @@ pub(super) struct Node {
     pub(super) announced: Address,
     /// The address at which this client reaches it.
     pub(super) address: Address,
-    pub(super) script_conn: ScriptConnection,
+    pub(super) scripts: ScriptConnection,
     durables: Durables,
     closed: CancellationToken,
     /// Kept while it is a node: it has the other hosts that lead to it.
@@ -79,7 +79,7 @@ impl Routes {
 
     /// Whether every slot has a connection.
     pub(super) fn is_whole(&self) -> bool {
-        self.map.is_whole() && self.nodes.values().all(|node| node.script_conn.is_up())
+        self.map.is_whole() && self.nodes.values().all(|node| node.scripts.is_up())
     }
 
     pub(super) fn nodes(&self) -> impl Iterator<Item = &Arc<Node>> {
@@ -241,23 +241,23 @@ impl Topology {
         known_server: Arc<KnownServer>,
     ) -> Node {
         let closed = self.closed.child_token();
-        let script_conn = self.script_conn(self.connector(&address, 1), &closed);
-        self.report_opened(&script_conn);
+        let scripts = self.script_connection(self.connector(&address, 1), &closed);
+        self.report_opened(&scripts);
         self.tasks
-            .spawn(self.evictions.clone().look(script_conn.clone()));
+            .spawn(self.evictions.clone().look(scripts.clone()));
         Node {
             _known_server: known_server,
             announced: announced.clone(),
             address,
-            script_conn,
+            scripts,
             durables: Durables::default(),
             closed,
         }
     }
 
     /// Has the holds on a node's slots verified once there is a connection: without one, they are not.
-    fn report_opened(&self, script_conn: &ScriptConnection) {
-        let (opening, events) = (script_conn.clone(), self.events.clone());
+    fn report_opened(&self, scripts: &ScriptConnection) {
+        let (opening, events) = (scripts.clone(), self.events.clone());
         self.tasks.spawn(async move {
             if opening.ready().await.is_ok() {
                 let _ = events.send(Event::Reconnected);
@@ -265,7 +265,11 @@ impl Topology {
         });
     }
 
-    fn script_conn(&self, connector: Connector, closed: &CancellationToken) -> ScriptConnection {
+    fn script_connection(
+        &self,
+        connector: Connector,
+        closed: &CancellationToken,
+    ) -> ScriptConnection {
         let (events, closed) = (self.events.clone(), closed.clone());
         ScriptConnection::keep(connector, None, events, closed, &self.tasks)
     }
@@ -274,23 +278,17 @@ impl Topology {
     pub(super) fn durable(self: &Arc<Self>, node: &Arc<Node>, durability: Durability) -> Durable {
         node.durables.get(durability, || {
             let connector = self.connector(&node.address, 1).blocking(self.wait.longest);
-            let script_conn = self.script_conn(connector, &node.closed);
-            self.report_opened(&script_conn);
+            let connection = self.script_connection(connector, &node.closed);
+            self.report_opened(&connection);
             let (topology, announced) = (Arc::downgrade(self), node.announced.clone());
             let listed = Box::new(move || {
                 let topology = topology.upgrade();
                 topology.map_or(0, |topology| topology.replicas_at(&announced))
             });
-            let (scripts, publishing) = (node.script_conn.clone(), self.publishing);
+            let (scripts, publishing) = (node.scripts.clone(), self.publishing);
             let (wait, tasks) = (self.wait, &self.tasks);
             Durable::start(
-                script_conn,
-                scripts,
-                publishing,
-                wait,
-                durability,
-                listed,
-                tasks,
+                connection, scripts, publishing, wait, durability, listed, tasks,
             )
         })
     }
@@ -322,8 +320,8 @@ impl Topology {
         self.asking_connections.get(&announced, || {
             let closed = self.closed.child_token();
             let connector = self.connector(&self.mapped(&announced), 1);
-            let script_conn = self.script_conn(connector.blocking(self.wait.longest), &closed);
-            AskingConnection::new(script_conn, closed)
+            let connection = self.script_connection(connector.blocking(self.wait.longest), &closed);
+            AskingConnection::new(connection, closed)
         })
     }
 }

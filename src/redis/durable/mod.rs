@@ -39,14 +39,14 @@ impl Durables {
 /// A connection on which calls of one durability wait for replicas.
 #[derive(Clone)]
 pub(super) struct Durable {
-    pub(super) script_conn: ScriptConnection,
+    pub(super) connection: ScriptConnection,
     calls: mpsc::UnboundedSender<Call>,
 }
 
 impl Durable {
     pub(super) fn start(
-        script_conn: ScriptConnection,
-        killing_conn: ScriptConnection,
+        connection: ScriptConnection,
+        scripts: ScriptConnection,
         publishing: Publishing,
         wait: Wait,
         durability: Durability,
@@ -55,15 +55,15 @@ impl Durable {
     ) -> Self {
         let (calls, queued) = mpsc::unbounded_channel();
         let worker = DurableWorker::new(
-            script_conn.clone(),
-            killing_conn,
+            connection.clone(),
+            scripts,
             publishing,
             wait,
             durability,
             listed,
         );
         tasks.spawn(worker.serve(queued));
-        Self { script_conn, calls }
+        Self { connection, calls }
     }
 
     /// Runs the call and waits for replicas. An error says why there is no answer.
@@ -74,7 +74,7 @@ impl Durable {
     ) -> Result<Answered<Frame>, Arc<str>> {
         let closed = || Err("the connection was closed".into());
         // Waits here: in the queue, a call would stay until there is a connection, even if its caller has gone.
-        if self.script_conn.ready().await.is_err() {
+        if self.connection.ready().await.is_err() {
             return closed();
         }
         let (done, answer) = oneshot::channel();

@@ -21,10 +21,10 @@ pub(in crate::redis) struct Wait {
 }
 
 impl Wait {
-    /// Waits once on `conn`, right after a script's answer there.
+    /// Waits once on `session`, right after a script's answer there.
     pub(in crate::redis) async fn on(
         self,
-        conn: &ScriptSession,
+        session: &ScriptSession,
         durability: Durability,
         listed: usize,
     ) -> Result<Option<Acknowledged>, Arc<str>> {
@@ -33,7 +33,7 @@ impl Wait {
             return Ok(None);
         }
         let (name, args) = self.command(wanted, self.longest);
-        let waited = conn.send(name, args).await?;
+        let waited = session.send(name, args).await?;
         let by = match Waited::read(&waited) {
             Waited::By(by) => by,
             Waited::NotNow => 0,

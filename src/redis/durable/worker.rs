@@ -38,9 +38,9 @@ pub(super) struct Call {
 
 /// The task that sends the calls.
 pub(super) struct DurableWorker {
-    script_conn: ScriptConnection,
+    connection: ScriptConnection,
     /// The server's connection for scripts. It kills a broken connection that stays.
-    killing_conn: ScriptConnection,
+    scripts: ScriptConnection,
     publishing: Publishing,
     /// The way to wait on a new connection.
     configured: Wait,
@@ -64,16 +64,16 @@ type Answer<'a> = BoxFuture<'a, Result<Frame, Arc<str>>>;
 
 impl DurableWorker {
     pub(super) fn new(
-        script_conn: ScriptConnection,
-        killing_conn: ScriptConnection,
+        connection: ScriptConnection,
+        scripts: ScriptConnection,
         publishing: Publishing,
         wait: Wait,
         durability: Durability,
         listed: Listed,
     ) -> Self {
         Self {
-            script_conn,
-            killing_conn,
+            connection,
+            scripts,
             publishing,
             configured: wait,
             log_limit: RateLimit::new(MOST_LOG_LINES),
@@ -89,7 +89,7 @@ impl DurableWorker {
 
     pub(super) async fn serve(mut self, mut calls: mpsc::UnboundedReceiver<Call>) {
         let mut batch = Vec::new();
-        let own = self.script_conn.clone();
+        let own = self.connection.clone();
         loop {
             // Each caller belongs to the client, and the client's end waits for this task.
             let called = tokio::select! {
@@ -100,7 +100,7 @@ impl DurableWorker {
             if called == 0 {
                 return;
             }
-            if self.script_conn.current().is_none() {
+            if self.connection.current().is_none() {
                 // The connection broke while these calls were queued. They are unsent. A renewal must not keep its lock's
                 // operation lock until there is another connection.
                 let reason: Arc<str> = "the connection broke before the call was sent".into();
@@ -108,7 +108,7 @@ impl DurableWorker {
                     let _ = call.done.send(Err(reason.clone()));
                 }
             }
-            let Ok(conn) = self.script_conn.ready().await else {
+            let Ok(session) = self.connection.ready().await else {
                 return;
             };
             // The callers of these unsent calls have gone: the slot has moved meanwhile.
@@ -116,10 +116,10 @@ impl DurableWorker {
             if batch.is_empty() {
                 continue;
             }
-            self.use_connection(&conn);
-            if let Err(reason) = self.round(&conn, &mut batch).await {
+            self.use_connection(&session);
+            if let Err(reason) = self.round(&session, &mut batch).await {
                 tracing::debug!(%reason, "calls that wait for replicas are unanswered");
-                if self.dropped(&conn).await.is_err() {
+                if self.dropped(&session).await.is_err() {
                     return;
                 }
                 for call in batch.drain(..) {
@@ -133,45 +133,49 @@ impl DurableWorker {
     async fn dropped(&self, old: &Arc<ScriptSession>) -> Result<(), ClosedForGood> {
         let killed = async {
             tokio::time::sleep(REPLACEMENT_WAIT).await;
-            match self.killing_conn.ready().await {
-                Ok(conn) if conn.kill(old).await => {}
+            match self.scripts.ready().await {
+                Ok(session) if session.kill(old).await => {}
                 _ => std::future::pending().await,
             }
         };
         tokio::select! {
             biased;
-            replaced = self.script_conn.replaced(old) => replaced,
+            replaced = self.connection.replaced(old) => replaced,
             () = killed => Ok(()),
         }
     }
 
     /// Forgets the state of another connection, which may have led to another server.
-    fn use_connection(&mut self, conn: &Arc<ScriptSession>) {
-        let is_same = |used: &Arc<ScriptSession>| Arc::ptr_eq(used, conn);
+    fn use_connection(&mut self, session: &Arc<ScriptSession>) {
+        let is_same = |used: &Arc<ScriptSession>| Arc::ptr_eq(used, session);
         if !self.used.as_ref().is_some_and(is_same) {
-            self.used = Some(conn.clone());
+            self.used = Some(session.clone());
             self.wait = Ok(self.configured);
             (self.sent, self.counted) = (HashSet::default(), None);
         }
     }
 
     /// Sends all calls and then a `WAIT`. Answers each call once enough replicas have it, or at its deadline.
-    async fn round(&mut self, conn: &ScriptSession, calls: &mut Vec<Call>) -> Result<(), Arc<str>> {
+    async fn round(
+        &mut self,
+        session: &ScriptSession,
+        calls: &mut Vec<Call>,
+    ) -> Result<(), Arc<str>> {
         if self
             .counted
             .is_none_or(|counted| counted.elapsed() > REPLICAS_COUNTED_EVERY)
         {
-            self.count(conn).await?;
+            self.count(session).await?;
         }
         let mut wanted = self.wanted();
-        let (frames, mut waited) = self.write(conn, calls, wanted).await?;
+        let (frames, mut waited) = self.write(session, calls, wanted).await?;
         for (call, frame) in calls.iter_mut().zip(frames) {
             call.frame = frame;
         }
         loop {
             if matches!(waited, Waited::By(by) if by < wanted) {
                 // The number of replicas may have fallen.
-                self.count(conn).await?;
+                self.count(session).await?;
                 wanted = self.wanted();
             }
             let now = Instant::now();
@@ -187,7 +191,7 @@ impl DurableWorker {
                 return Ok(());
             }
             let left = self.left(calls);
-            (_, waited) = self.send(conn, Vec::new(), wanted, left).await?;
+            (_, waited) = self.send(session, Vec::new(), wanted, left).await?;
         }
     }
 
@@ -223,7 +227,7 @@ impl DurableWorker {
     /// The answers to the calls and to a following `WAIT`.
     async fn write(
         &mut self,
-        conn: &ScriptSession,
+        session: &ScriptSession,
         calls: &[Call],
         wanted: u32,
     ) -> Result<(Vec<Frame>, Waited), Arc<str>> {
@@ -234,7 +238,7 @@ impl DurableWorker {
                 let text = call.script.text(publishing);
                 // The first sending has the text: a NOSCRIPT would waste a WAIT.
                 let is_first = self.sent.insert(std::ptr::from_ref(call.script).addr());
-                match is_first || conn.lacks_evalsha() {
+                match is_first || session.lacks_evalsha() {
                     true => ("EVAL", text.source.clone()),
                     false => ("EVALSHA", text.sha.clone()),
                 }
@@ -244,13 +248,13 @@ impl DurableWorker {
             .iter()
             .zip(texts)
             .map(|(call, (name, text))| -> Answer {
-                Box::pin(conn.eval(name, text, call.script, &call.operations))
+                Box::pin(session.eval(name, text, call.script, &call.operations))
             })
             .collect();
         let left = self.left(calls);
-        let (mut frames, mut waited) = self.send(conn, evals, wanted, left).await?;
+        let (mut frames, mut waited) = self.send(session, evals, wanted, left).await?;
         let unknown: Vec<_> = (0..calls.len())
-            .filter(|index| conn.must_repeat(&frames[*index]))
+            .filter(|index| session.must_repeat(&frames[*index]))
             .collect();
         if !unknown.is_empty() {
             let texts = unknown.iter().map(|index| {
@@ -258,10 +262,10 @@ impl DurableWorker {
                     script, operations, ..
                 } = &calls[*index];
                 let source = script.text(publishing).source.clone();
-                Box::pin(conn.eval("EVAL", source, script, operations)) as Answer
+                Box::pin(session.eval("EVAL", source, script, operations)) as Answer
             });
             let left = self.left(calls);
-            let (again, waited_again) = self.send(conn, texts.collect(), wanted, left).await?;
+            let (again, waited_again) = self.send(session, texts.collect(), wanted, left).await?;
             for (index, frame) in unknown.into_iter().zip(again) {
                 frames[index] = frame;
             }
@@ -277,13 +281,13 @@ impl DurableWorker {
     /// The answers to `calls` and to a `WAIT` of `left`. `WAIT` covers the earlier writes of its own connection (P-T4).
     async fn send<'a>(
         &mut self,
-        conn: &'a ScriptSession,
+        session: &'a ScriptSession,
         mut answers: Vec<Answer<'a>>,
         wanted: u32,
         left: Duration,
     ) -> Result<(Vec<Frame>, Waited), Arc<str>> {
         let count = answers.len();
-        answers.extend(self.wait_on(conn, wanted, left));
+        answers.extend(self.wait_on(session, wanted, left));
         let mut frames: Vec<Frame> = in_order(answers)
             .await
             .into_iter()
@@ -295,7 +299,7 @@ impl DurableWorker {
                 known => return Ok((frames, known)),
             };
             self.is_refused(words);
-            waited = match self.wait_on(conn, wanted, left) {
+            waited = match self.wait_on(session, wanted, left) {
                 Some(wait) => Some(wait.await?),
                 None => None,
             };
@@ -307,12 +311,12 @@ impl DurableWorker {
     /// `WAIT` or `WAITAOF`.
     fn wait_on<'a>(
         &self,
-        conn: &'a ScriptSession,
+        session: &'a ScriptSession,
         wanted: u32,
         left: Duration,
     ) -> Option<Answer<'a>> {
         let (name, args) = self.wait.as_ref().ok()?.command(wanted, left);
-        Some(Box::pin(conn.send(name, args)))
+        Some(Box::pin(session.send(name, args)))
     }
 
     /// Later calls on this connection do without. The next connection may have the right or the command.
@@ -342,8 +346,8 @@ impl DurableWorker {
     }
 
     /// Asks for the number of connected replicas.
-    async fn count(&mut self, conn: &ScriptSession) -> Result<(), Arc<str>> {
-        let role = conn.send("ROLE", Vec::new()).await?;
+    async fn count(&mut self, session: &ScriptSession) -> Result<(), Arc<str>> {
+        let role = session.send("ROLE", Vec::new()).await?;
         if let (Some(message), None) = (frame::error(&role), self.counted) {
             self.tell(
                 "ROLE is refused: the client assumes that replicas are connected",

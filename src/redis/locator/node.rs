@@ -45,12 +45,12 @@ pub(super) struct LookupNode {
     /// Whether the configuration names it; else another node mentioned it.
     given: bool,
     record: Mutex<Record>,
-    conn: tokio::sync::Mutex<Option<NodeConn>>,
+    connection: tokio::sync::Mutex<Option<NodeConnection>>,
 }
 
 /// A connection that stays open between questions.
-struct NodeConn {
-    conn: OpenConnection,
+struct NodeConnection {
+    open: OpenConnection,
     opened: Instant,
     /// The run id of its server: `None` before the first answer, empty if the server does not tell it.
     run_id: Option<String>,
@@ -84,7 +84,7 @@ impl LookupNode {
                 answered: now,
                 rests_until: None,
             }),
-            conn: tokio::sync::Mutex::default(),
+            connection: tokio::sync::Mutex::default(),
         }
     }
 
@@ -140,7 +140,7 @@ impl LookupNode {
         server: &ServerConfig,
         answering: usize,
     ) -> Result<(Answer, Vec<PeerSentinel>), Error> {
-        let mut conn = self.conn.lock().await;
+        let mut kept = self.connection.lock().await;
         // An earlier question, which had the connection, may have found the node silent.
         if self.rests() {
             return Err(Error::unavailable(
@@ -151,7 +151,7 @@ impl LookupNode {
             node: self,
             is: true,
         };
-        let asked = self.ask_on(&mut conn, question, server, answering).await;
+        let asked = self.ask_on(&mut kept, question, server, answering).await;
         silence.is = false;
         if asked.is_ok() {
             let (mut record, now) = (self.record(), Instant::now());
@@ -164,28 +164,28 @@ impl LookupNode {
     /// stays.
     pub(super) fn look_up_again(&self) {
         // A question that is under way reports soon.
-        if let Ok(mut conn) = self.conn.try_lock() {
-            conn.take_if(|conn| conn.opened.elapsed() >= NODE_CONNECTION_KEPT_FOR);
+        if let Ok(mut kept) = self.connection.try_lock() {
+            kept.take_if(|kept| kept.opened.elapsed() >= NODE_CONNECTION_KEPT_FOR);
         }
     }
 
     async fn ask_on(
         &self,
-        conn: &mut Option<NodeConn>,
+        kept: &mut Option<NodeConnection>,
         question: &Question,
         server: &ServerConfig,
         answering: usize,
     ) -> Result<(Answer, Vec<PeerSentinel>), Error> {
         // Keep the connection only if it works for the next request.
-        let mut asked = match conn.take() {
-            Some(conn) => conn,
-            None => NodeConn {
-                conn: self.connect(question, server).await?,
+        let mut asked = match kept.take() {
+            Some(kept) => kept,
+            None => NodeConnection {
+                open: self.connect(question, server).await?,
                 opened: Instant::now(),
                 run_id: None,
             },
         };
-        let connection = asked.conn.connection.clone();
+        let connection = asked.open.connection.clone();
         let run_id = &mut asked.run_id;
         let asking = async {
             Ok(match question {
@@ -198,9 +198,9 @@ impl LookupNode {
                 },
             })
         };
-        let answer = asked.conn.lifetime.run(asking).await;
+        let answer = asked.open.lifetime.run(asking).await;
         let answer = answer.map_err(Error::unavailable)?;
-        *conn = Some(asked);
+        *kept = Some(asked);
         answer
     }
 

@@ -58,7 +58,7 @@ impl ScriptConnection {
         tasks: &Tasks,
     ) -> Self {
         let connect_log = connector.connect_log("scripts");
-        let script_conn = Self {
+        let connection = Self {
             states: watch::Sender::new(State::Down),
             trouble: connect_log.trouble.clone(),
             server: connector.last_endpoint(),
@@ -66,14 +66,14 @@ impl ScriptConnection {
         };
         let reconnector = Reconnector {
             connector,
-            states: script_conn.states.clone(),
+            states: connection.states.clone(),
             events,
             closed,
             connect_log,
         };
-        let first = first.map(|conn| reconnector.put_up(conn));
+        let first = first.map(|open| reconnector.put_up(open));
         tasks.spawn(reconnector.keep(first));
-        script_conn
+        connection
     }
 
     pub(super) fn is_up(&self) -> bool {
@@ -99,7 +99,7 @@ impl ScriptConnection {
     /// The connection to send on, if there is one.
     pub(super) fn current(&self) -> Option<Arc<ScriptSession>> {
         match &*self.states.borrow() {
-            State::Up(conn) => Some(conn.clone()),
+            State::Up(session) => Some(session.clone()),
             _ => None,
         }
     }
@@ -107,7 +107,7 @@ impl ScriptConnection {
     /// The connection to send on, once there is one.
     pub(super) async fn ready(&self) -> Result<Arc<ScriptSession>, ClosedForGood> {
         match self.current() {
-            Some(conn) => Ok(conn),
+            Some(session) => Ok(session),
             None => self.other_than(None).await,
         }
     }
@@ -131,23 +131,24 @@ impl ScriptConnection {
         &self,
         question: Option<(&'static str, &'static [&'static str])>,
     ) -> Result<(Arc<ScriptSession>, Frame), CallError> {
-        let conn = self.ready().await?;
+        let session = self.ready().await?;
         let sent = Instant::now();
         let asking = async {
-            match question.filter(|_| !conn.is_bare()) {
+            match question.filter(|_| !session.is_bare()) {
                 Some((name, words)) => {
-                    conn.send(name, words.iter().map(|word| (*word).into()).collect())
+                    session
+                        .send(name, words.iter().map(|word| (*word).into()).collect())
                         .await
                 }
                 None => Ok(Frame::Null),
             }
         };
-        let answers = tokio::try_join!(conn.send("PING", Vec::new()), asking);
+        let answers = tokio::try_join!(session.send("PING", Vec::new()), asking);
         let (pong, answer) = answers.map_err(|reason| CallError::Unanswered { reason, sent })?;
         match frame::error(&pong).map(Refusal::from_message) {
             Some(refusal @ Refusal::Transient { .. }) => Err(CallError::Refused(refusal)),
             // A refusal for lack of the right is an answer too.
-            _ => Ok((conn, answer)),
+            _ => Ok((session, answer)),
         }
     }
 
@@ -159,13 +160,13 @@ impl ScriptConnection {
         let mut states = self.states.subscribe();
         let settled = states
             .wait_for(|state| match state {
-                State::Up(conn) => old.is_none_or(|old| !Arc::ptr_eq(conn, old)),
+                State::Up(session) => old.is_none_or(|old| !Arc::ptr_eq(session, old)),
                 State::Down => false,
                 State::Closed => true,
             })
             .await;
         match settled.as_deref() {
-            Ok(State::Up(conn)) => Ok(conn.clone()),
+            Ok(State::Up(session)) => Ok(session.clone()),
             _ => Err(ClosedForGood),
         }
     }

@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 use super::session::ScriptSession;
 use crate::redis::{
     Event, EventSender,
-    client_info::ConnIdentity,
+    client_info::ConnectionIdentity,
     connector::Connector,
     open_connection::{Lifetime, OpenConnection},
     reconnect::ConnectLog,
@@ -32,17 +32,17 @@ pub(super) struct Reconnector {
 }
 
 impl Reconnector {
-    /// Makes `conn` available to callers.
-    pub(super) fn put_up(&self, conn: OpenConnection) -> (Arc<ScriptSession>, Lifetime) {
+    /// Makes `open` available to callers.
+    pub(super) fn put_up(&self, open: OpenConnection) -> (Arc<ScriptSession>, Lifetime) {
         let session = ScriptSession::new(
-            conn.connection,
-            conn.identity,
-            (conn.ping_wait, conn.pong),
-            conn.scope,
+            open.connection,
+            open.identity,
+            (open.ping_wait, open.pong),
+            open.scope,
         );
         let session = Arc::new(session);
         self.states.send_replace(State::Up(session.clone()));
-        (session, conn.lifetime)
+        (session, open.lifetime)
     }
 
     pub(super) async fn keep(mut self, first: Option<(Arc<ScriptSession>, Lifetime)>) {
@@ -84,21 +84,21 @@ impl Reconnector {
         mut successor: Option<OpenConnection>,
     ) -> Option<(Arc<ScriptSession>, Lifetime)> {
         let identity = match old.map(ScriptSession::identity) {
-            Some(ConnIdentity::Known(identity)) if successor.is_none() => Some(identity),
+            Some(ConnectionIdentity::Known(identity)) if successor.is_none() => Some(identity),
             _ => None,
         };
-        let conn = loop {
+        let open = loop {
             let connecting =
                 self.connector
                     .succeed(successor.take(), &self.closed, &mut self.connect_log);
-            let mut conn = connecting.await?;
+            let mut open = connecting.await?;
             let Some(identity) = &identity else {
-                break conn;
+                break open;
             };
             // A connection that breaks before its predecessor is dead has sent nothing. The next one kills that same
             // predecessor.
-            let Err(reason) = conn.kill(identity).await else {
-                break conn;
+            let Err(reason) = open.kill(identity).await else {
+                break open;
             };
             let rest =
                 self.connect_log
@@ -106,7 +106,7 @@ impl Reconnector {
             let resting = tokio::time::sleep(rest);
             self.closed.run_until_cancelled(resting).await?;
         };
-        let up = self.put_up(conn);
+        let up = self.put_up(open);
         if old.is_some() {
             let _ = self.events.send(Event::Reconnected);
         }

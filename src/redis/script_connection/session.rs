@@ -19,8 +19,8 @@ use tokio_util::sync::CancellationToken;
 use super::keepalive::{InFlight, Keepalive};
 use crate::{
     redis::{
-        batch_scope::{ConnScope, NOT_SENT},
-        client_info::{ConnIdentity, Identity},
+        batch_scope::{ConnectionScope, NOT_SENT},
+        client_info::{ConnectionIdentity, Identity},
         connector::Connector,
         frame,
         liveness::{End, LivenessCheck, provable},
@@ -40,8 +40,8 @@ pub(in crate::redis) struct ScriptSession {
     connection: Arc<dyn Connection>,
     /// The identity of the connection. Requested again until the server tells it, because it is needed when the connection
     /// breaks.
-    identity: Mutex<ConnIdentity>,
-    scope: Option<ConnScope>,
+    identity: Mutex<ConnectionIdentity>,
+    scope: Option<ConnectionScope>,
     /// How long a `PING` may stay unanswered.
     ping_wait: Duration,
     /// How the peer answers the first `PING`, if its handshake shows that: plainly after a bare one.
@@ -63,9 +63,9 @@ pub(in crate::redis) struct ScriptSession {
 impl ScriptSession {
     pub(super) fn new(
         connection: Arc<dyn Connection>,
-        identity: ConnIdentity,
+        identity: ConnectionIdentity,
         (ping_wait, pong): (Duration, Pong),
-        scope: Option<ConnScope>,
+        scope: Option<ConnectionScope>,
     ) -> Self {
         if let Some(scope) = &scope {
             scope.becomes_current();
@@ -111,7 +111,7 @@ impl ScriptSession {
 
     /// Has the server kill `old`, another connection to it. Returns whether the server has answered that it is dead.
     pub(in crate::redis) async fn kill(&self, old: &ScriptSession) -> bool {
-        let ConnIdentity::Known(Identity { id, address }) = old.identity() else {
+        let ConnectionIdentity::Known(Identity { id, address }) = old.identity() else {
             return false;
         };
         let words = ["KILL".into(), "ID".into(), id, "ADDR".into(), address];
@@ -126,18 +126,18 @@ impl ScriptSession {
 
     /// Whether the server has described the connection. Over a unix socket, the description has no identity.
     pub(in crate::redis) fn has_description(&self) -> bool {
-        let is_known = matches!(self.identity(), ConnIdentity::Known(_));
+        let is_known = matches!(self.identity(), ConnectionIdentity::Known(_));
         let scope = self.scope.as_ref();
-        is_known || scope.is_some_and(ConnScope::leads_straight)
+        is_known || scope.is_some_and(ConnectionScope::leads_straight)
     }
 
-    pub(super) fn identity(&self) -> ConnIdentity {
+    pub(super) fn identity(&self) -> ConnectionIdentity {
         lock(&self.identity).clone()
     }
 
     /// Records the server's description of the connection, which a busy server gives late.
     fn is_described(&self, info: &Frame) {
-        *lock(&self.identity) = ConnIdentity::read(info);
+        *lock(&self.identity) = ConnectionIdentity::read(info);
         if let (Some(scope), Some(info)) = (&self.scope, frame::text(info)) {
             scope.judge(&info);
             scope.becomes_current();
@@ -203,7 +203,7 @@ impl ScriptSession {
         script: &Script,
         operations: &[Operation],
     ) -> impl Future<Output = Result<Frame, Arc<str>>> + use<'_> {
-        let is_within = |scope: &ConnScope| scope.now().allows(operations);
+        let is_within = |scope: &ConnectionScope| scope.now().allows(operations);
         if operations.len() > 1 && !self.scope.as_ref().is_none_or(is_within) {
             return Either::Right(ready(Ok(Frame::Error(NOT_SENT.to_owned()))));
         }
@@ -276,7 +276,7 @@ impl ScriptSession {
                 _ = checks.tick() => {}
                 () = self.keepalive.ping_due() => {}
             }
-            if self.identity() == ConnIdentity::NotNow {
+            if self.identity() == ConnectionIdentity::NotNow {
                 match lifetime
                     .run(OpenConnection::describe(&*self.connection))
                     .await

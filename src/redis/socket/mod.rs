@@ -224,8 +224,8 @@ impl Sockets {
         options: ConnectOptions,
         end: Option<Instant>,
     ) -> Result<Opened, Failed> {
-        let renewal = end.zip(self.provider.clone());
-        let renewal = renewal.map(|(end, provider)| Reauthentication {
+        let reauthentication = end.zip(self.provider.clone());
+        let reauthentication = reauthentication.map(|(end, provider)| Reauthentication {
             provider,
             server: server.clone(),
             is_sentinel: options.is_sentinel,
@@ -233,8 +233,13 @@ impl Sockets {
             version: handshake.version(),
             end,
         });
-        let (open, mut task) =
-            SocketConnection::start(socket, server, options, handshake.version(), renewal);
+        let (open, mut task) = SocketConnection::start(
+            socket,
+            server,
+            options,
+            handshake.version(),
+            reauthentication,
+        );
         let Greeted { greeting, info } = tokio::select! {
             biased;
             greeted = shake_hands(&open, server, handshake) => greeted?,
@@ -336,23 +341,23 @@ impl SocketConnection {
         server: &ServerConfig,
         options: ConnectOptions,
         version: Version,
-        renewal: Option<Reauthentication>,
+        reauthentication: Option<Reauthentication>,
     ) -> (Self, DriverTask) {
         let (requests, taken) = mpsc::unbounded_channel();
         let (messages, received) = driver::messages(options.messages);
         let password = server.password.clone().unwrap_or_default();
         let driver = Driver::new(socket, version, password, taken, messages);
-        let of_renewal = Self {
+        let for_logins = Self {
             requests: requests.clone(),
             received: Mutex::default(),
         };
-        let moving: BoxFuture<_> = match renewal {
+        let moving: BoxFuture<_> = match reauthentication {
             None => Box::pin(driver.run()),
-            Some(renewal) => Box::pin(async move {
+            Some(reauthentication) => Box::pin(async move {
                 tokio::select! {
                     biased;
                     reason = driver.run() => reason,
-                    reason = renewal.keep(&of_renewal) => reason,
+                    reason = reauthentication.keep(&for_logins) => reason,
                 }
             }),
         };

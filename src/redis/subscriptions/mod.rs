@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     BoxFuture, Event, EventSender,
-    client_info::ConnIdentity,
+    client_info::ConnectionIdentity,
     connector::Connector,
     liveness::{End, LivenessCheck, provable},
     open_connection::{self, OpenConnection},
@@ -88,16 +88,16 @@ impl Subscriber {
             Some(first) => Some(first),
             None => {
                 let connecting = self.connector.connect_until(&self.closed, &mut connect_log);
-                without_conn(connecting, &mut wanted, &mut wants).await
+                without_connection(connecting, &mut wanted, &mut wants).await
             }
         };
         // Broken connections that may still be alive at the server, where they count as listeners.
         let mut alive = VecDeque::new();
         let mut unsubscribed = 0;
-        while let Some(mut conn) = next {
-            let listener = listen(&*conn.connection, self.events.clone());
+        while let Some(mut open) = next {
+            let listener = listen(&*open.connection, self.events.clone());
             let (opened, endpoint) = (Instant::now(), self.connector.endpoint());
-            let used = self.use_conn(&mut conn, &mut wanted, &mut wants, || {
+            let used = self.use_connection(&mut open, &mut wanted, &mut wants, || {
                 connect_log.is_proven(&endpoint);
             });
             let ended = self.closed.run_until_cancelled(used).await;
@@ -105,7 +105,7 @@ impl Subscriber {
             let successor;
             let rest = match ended {
                 // The client is closed, or all callers have gone.
-                None | Some(None) => return open_connection::quit(&*conn.connection).await,
+                None | Some(None) => return open_connection::quit(&*open.connection).await,
                 Some(Some(ended)) => {
                     successor = ended.end.successor;
                     unsubscribed = match ended.during {
@@ -132,13 +132,13 @@ impl Subscriber {
                 }
             };
             // A successor has had it killed.
-            if let ConnIdentity::Known(identity) = &conn.identity
+            if let ConnectionIdentity::Known(identity) = &open.identity
                 && successor.is_none()
             {
                 alive.truncate(MOST_ALIVE - 1);
                 alive.push_front(identity.clone());
             }
-            drop(conn);
+            drop(open);
             self.channels.request_refresh();
             let again = async {
                 tokio::time::sleep(rest).await;
@@ -148,7 +148,9 @@ impl Subscriber {
             };
             let again = self.closed.run_until_cancelled(again);
             wanted.disconnected();
-            next = without_conn(again, &mut wanted, &mut wants).await.flatten();
+            next = without_connection(again, &mut wanted, &mut wants)
+                .await
+                .flatten();
             while let (Some(next), Some(old)) = (&mut next, alive.front())
                 && next.kill(old).await.is_ok()
             {
@@ -158,18 +160,18 @@ impl Subscriber {
     }
 
     /// Serves until the connection breaks, and returns the reason; `None` when all callers have gone.
-    async fn use_conn(
+    async fn use_connection(
         &self,
-        conn: &mut OpenConnection,
+        open: &mut OpenConnection,
         wanted: &mut Wanted,
         wants: &mut mpsc::UnboundedReceiver<Want>,
         mut proven: impl FnMut(),
     ) -> Option<Ended> {
-        let mut session = Session::new(conn, &self.channels);
+        let mut session = Session::new(open, &self.channels);
         let late = std::iter::from_fn(|| wants.try_recv().ok());
         let everything = wanted.everything(late);
-        let (identity, scope) = (&conn.identity, conn.scope.as_ref());
-        let (lifetime, endpoint) = (&mut conn.lifetime, self.connector.endpoint());
+        let (identity, scope) = (&open.identity, open.scope.as_ref());
+        let (lifetime, endpoint) = (&mut open.lifetime, self.connector.endpoint());
         let mut is_proven = false;
         let ended = |end, is_proven, during| {
             let during = if is_proven { During::Proved } else { during };
@@ -191,7 +193,7 @@ impl Subscriber {
         prove(session.has_subscribed(), &mut is_proven);
         let _ = self.events.send(Event::MessagesMissed);
         let mut batch = Vec::new();
-        let mut liveness = LivenessCheck::new(conn.ping_wait);
+        let mut liveness = LivenessCheck::new(open.ping_wait);
         loop {
             tokio::select! {
                 biased;
@@ -235,7 +237,7 @@ impl Subscriber {
 }
 
 /// Runs `connecting`, and takes up `wants` meanwhile: an outage must not let them pile up.
-async fn without_conn<T>(
+async fn without_connection<T>(
     connecting: impl Future<Output = T>,
     wanted: &mut Wanted,
     wants: &mut mpsc::UnboundedReceiver<Want>,

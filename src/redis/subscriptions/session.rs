@@ -66,18 +66,18 @@ pub(super) struct Session<'a> {
 }
 
 impl<'a> Session<'a> {
-    pub(super) fn new(conn: &OpenConnection, channels: &'a Channels) -> Self {
+    pub(super) fn new(open: &OpenConnection, channels: &'a Channels) -> Self {
         Self {
-            connection: conn.connection.clone(),
+            connection: open.connection.clone(),
             channels,
-            counts: conn.counts_subscriptions,
+            counts: open.counts_subscriptions,
             subscribed: HashSet::default(),
             missing: HashSet::default(),
             has_regained: false,
             refused: 0,
             has_subscribed: false,
             pings: 0,
-            pong: conn.pong,
+            pong: open.pong,
             looked: Instant::now(),
         }
     }
