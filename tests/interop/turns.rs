@@ -101,7 +101,7 @@ pub async fn java_and_rust_have_their_shares(version: Version) {
         (&REENTRANT, 1, 600),
         (&FENCED, 1, 600),
         (&WRITE, 1, 600),
-        (&MULTI, 1, 600),
+        (&MULTI, 1, 200),
         (&REENTRANT, 8, 100),
     ] {
         // A warm-up: a JVM first loads and compiles its classes.
