@@ -154,9 +154,12 @@ impl ServerConnections {
         };
         if answers.iter().any(|answer| answer.reply.is_of_a_replica()) {
             // A managed service may have moved the host's name to another master.
-            session.report_wrong_server();
-            if let Some(durable) = durable.and_then(|durable| durable.connection.current()) {
-                durable.report_wrong_server();
+            let answered_by = match durable {
+                Some(durable) => durable.connection.current(),
+                None => Some(session),
+            };
+            if let Some(session) = answered_by {
+                session.report_wrong_server();
             }
         }
         Ok(answers)

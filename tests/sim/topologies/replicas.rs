@@ -372,6 +372,8 @@ struct Switches {
     refuses_wait: AtomicBool,
     /// The latest connection that sent a `WAIT`.
     waited_on: AtomicU64,
+    /// The latest connection that sent a `PING`.
+    pinged_on: AtomicU64,
 }
 
 impl Faults for Changed {
@@ -389,9 +391,12 @@ impl Faults for Changed {
     }
 
     fn executed(&mut self, executed: &Executed<'_>) {
-        if executed.command == "WAIT" {
-            self.0.waited_on.store(executed.connection, Relaxed);
-        }
+        let latest = match executed.command {
+            "WAIT" => &self.0.waited_on,
+            "PING" => &self.0.pinged_on,
+            _ => return,
+        };
+        latest.store(executed.connection, Relaxed);
     }
 }
 
@@ -410,6 +415,8 @@ async fn the_connection_that_waits_for_replicas_leaves_a_server_that_became_one(
     let lock = client.reentrant_lock("a");
     lock.lock().await.unwrap().unlock().await.unwrap();
     let before = changed.0.waited_on.load(Relaxed);
+    client.ping().await.unwrap();
+    let for_other_calls = changed.0.pinged_on.load(Relaxed);
     sleep(Duration::from_secs(1)).await;
     changed.0.is_replica.store(true, Relaxed);
     let asking = tokio::spawn(async move { lock.lock().await.map(drop) });
@@ -417,6 +424,9 @@ async fn the_connection_that_waits_for_replicas_leaves_a_server_that_became_one(
     changed.0.is_replica.store(false, Relaxed);
     asking.await.unwrap().unwrap();
     assert_ne!(changed.0.waited_on.load(Relaxed), before);
+    // The other connection may lead to the new master already: its own answers tell.
+    client.ping().await.unwrap();
+    assert_eq!(changed.0.pinged_on.load(Relaxed), for_other_calls);
 }
 
 /// One refusal, of a server before its users were loaded, once ended durability for the life of the client.
