@@ -21,7 +21,8 @@
 //! - [`Pushed::Missed`] follows each loss of messages. Only the answer to `SUBSCRIBE` confirms it: a message of the server's own, such
 //!   as the `sunsubscribe` of a slot that moved, confirms nothing.
 //!
-//! As from a socket, the client takes no message with a payload of over 256 bytes, and cuts the texts of errors at 300 characters.
+//! As from a socket, the client takes no message with a payload of over 256 bytes, and cuts the texts of errors at 300 characters. It bounds no other
+//! value.
 //!
 //! # Examples
 //!
@@ -112,7 +113,8 @@ pub type Messages = Pin<Box<dyn Stream<Item = Pushed> + Send>>;
 
 /// Why there is no connection, no answer, or no connection any more.
 ///
-/// The client shows the message and those of all sources, in the log and in the error of the caller.
+/// The client shows the message and those of its sources, in the log and in the error of the caller: none of them may contain a
+/// secret, such as the arguments of a command.
 #[derive(Debug, Clone)]
 pub struct TransportError {
     message: Arc<str>,
@@ -131,8 +133,8 @@ impl TransportError {
     /// Returns the same error with its cause.
     #[cfg(feature = "transport")]
     #[must_use]
-    pub fn with_source(mut self, source: impl Error + Send + Sync + 'static) -> Self {
-        self.source = Some(Arc::new(source));
+    pub fn with_source(mut self, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        self.source = Some(Arc::from(source.into()));
         self
     }
 

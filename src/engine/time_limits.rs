@@ -32,7 +32,7 @@ pub(super) const SHORTEST_POLL_PAUSE: Duration = Duration::from_millis(2);
 /// longer one delays the waiter of such a lock.
 pub(super) const LONGEST_POLL_PAUSE: Duration = Duration::from_millis(100);
 /// The unit in which a server counts what is left of a lease. A shorter time asks while the lease still lasts; a longer one
-/// delays the waiter behind it.
+/// delays the waiter behind it. Also the least time since a prior attempt that a request tells: 0 says that there was none.
 pub(super) const SERVER_CLOCK_STEP: Duration = Duration::from_millis(1);
 /// The poll interval of kinds whose releases may come without a message. A shorter one loads the server; a longer one is how
 /// late their waiters learn of a release.

@@ -134,7 +134,13 @@ impl Opening<'_> {
         is_optional: bool,
     ) -> Result<Frame, Failed> {
         let answer = open_connection::command(self.connection, name, words).await;
-        answer.map_err(|reason| Failed::ended(&reason, is_optional))
+        answer.map_err(|reason| {
+            let mut failed = Failed::ended(&reason, is_optional);
+            // The reason of a program's transport may quote the command.
+            let password = self.server.password.as_deref().unwrap_or_default();
+            failed.error.details = server_text::without(&[password], &reason);
+            failed
+        })
     }
 
     fn credentials(&self) -> Result<Option<(Option<&str>, &str)>, ConnectError> {

@@ -21,6 +21,9 @@ use crate::{
     transport::{self, Connection, Frame, Link, Messages, Pushed, TransportError},
 };
 
+/// An error and its sources that are shown. An error may be its own source.
+const MOST_SOURCES: usize = 8;
+
 /// A connection of the program, held to the bounds of a socket: what it answers may come from any peer.
 struct Bounded(Arc<dyn Connection>);
 
@@ -65,8 +68,10 @@ fn bound(frame: &mut Frame) {
 /// The messages of an error and of its sources.
 fn shown(error: &TransportError) -> String {
     let first: &(dyn Error + 'static) = error;
-    let errors = successors(Some(first), |error| (*error).source());
-    let messages: Vec<String> = errors.map(ToString::to_string).collect();
+    let errors = successors(Some(first), |error| (*error).source()).take(MOST_SOURCES);
+    let mut messages: Vec<String> = errors.map(ToString::to_string).collect();
+    // Many errors repeat the message of their source.
+    messages.dedup();
     server_text::shown(&messages.join(": "))
 }
 
@@ -260,6 +265,73 @@ mod tests {
                 "{frame:?}"
             );
         }
+    }
+
+    /// An error that is its own source.
+    #[derive(Debug)]
+    struct Again;
+
+    impl std::fmt::Display for Again {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("again")
+        }
+    }
+
+    impl Error for Again {
+        fn source(&self) -> Option<&(dyn Error + 'static)> {
+            Some(&Again)
+        }
+    }
+
+    #[test]
+    fn sources_without_end_are_cut_and_none_is_repeated() {
+        let error = TransportError::new("the tunnel is shut").with_source(Again);
+        assert_eq!(shown(&error), "the tunnel is shut: again");
+    }
+
+    /// A transport whose errors quote the command, or that connects to no server.
+    struct Quoting {
+        connects: bool,
+    }
+
+    impl Connection for Quoting {
+        fn send(&self, name: &'static str, args: Vec<Bytes>) -> Answer<'_> {
+            let error = TransportError::new("cut").with_source(format!("{name} {args:?}"));
+            Box::pin(ready(Err(error)))
+        }
+
+        fn messages(&self) -> Messages {
+            Box::pin(stream::pending())
+        }
+    }
+
+    impl transport::Transport for Quoting {
+        fn connect(&self, _: &str, _: u16) -> BoxFuture<Result<Link, TransportError>> {
+            let link = Link::new(Quoting { connects: true }, std::future::pending());
+            Box::pin(ready(match self.connects {
+                true => Ok(link),
+                false => Err(failed()),
+            }))
+        }
+    }
+
+    async fn error_of(transport: Quoting) -> String {
+        let builder = crate::LockClient::builder().url("redis://user:s3cret@host");
+        let built = builder.transport(transport).build().await;
+        let error = built.expect_err("no server answers");
+        let cause = error.source().map(ToString::to_string);
+        format!("{error}: {}", cause.unwrap_or_default())
+    }
+
+    #[tokio::test]
+    async fn errors_of_connecting_are_bounded_and_show_no_password() {
+        let text = error_of(Quoting { connects: true }).await;
+        assert!(text.contains("cut: ") && !text.contains("s3cret"), "{text}");
+        let text = error_of(Quoting { connects: false }).await;
+        assert!(
+            text.contains("the tunnel is shut: line\\n") && text.len() < 800,
+            "{text}"
+        );
     }
 
     #[tokio::test]

@@ -294,13 +294,13 @@ impl Redis for Cluster {
             }
             Publishing::Sharded => ("NUMSUB", routes.nodes().collect()),
         };
-        let connections: Vec<_> = nodes
+        let sessions: Vec<_> = nodes
             .iter()
             .filter_map(|node| node.scripts.current())
             .collect();
         let args = vec![Bytes::from_static(question.as_bytes()), channel.clone()];
         Some(Box::pin(async move {
-            for session in connections {
+            for session in sessions {
                 let answer = session.send("PUBSUB", args.clone()).await;
                 // A user without the right to ask gets an error.
                 if answer.is_ok_and(|answer| frame::number_at(&answer, 1) > Some(0)) {

@@ -64,7 +64,7 @@ fn a_list_without_end_is_cut_and_what_is_remembered_is_bounded() {
         let lines = (0..2 * MOST_LISTED).map(|node| {
             format!(
                 "{round}:{node} h:{} master - 0 0 {round} connected {}\n",
-                node % 65_535 + 1,
+                node + 1,
                 if node == 0 { "0-16383" } else { "" }
             )
         });
