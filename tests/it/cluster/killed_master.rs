@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use redisson_lock::{Config, Error, LockClient};
+use redisson_lock::{Config, LockClient};
 use testbed::{Clustered, eventually};
 use tokio::task::JoinSet;
 
@@ -72,7 +72,8 @@ async fn keep_locking(
         };
         match done {
             Ok(()) => {}
-            Err(Error::Unavailable { reason, .. }) => println!("{names:?}: {reason}"),
+            // A replica that copies its new master's data may be too slow for an acknowledgement.
+            Err(error) if error.is_retryable() => println!("{names:?}: {error}"),
             Err(error) => panic!("{names:?}: {error:?}"),
         }
     }

@@ -102,8 +102,9 @@ async fn keep_coming(client: LockClient, name: String, room: Arc<Room>, stop: Ar
     while !stop.load(SeqCst) {
         let guard = match lock.lock().await {
             Ok(guard) => guard,
-            Err(Error::Unavailable { reason, .. }) => {
-                println!("{name}: {reason}");
+            // A replica that copies its new master's data may be too slow for an acknowledgement.
+            Err(error) if error.is_retryable() => {
+                println!("{name}: {error}");
                 continue;
             }
             Err(error) => panic!("{name}: {error:?}"),
