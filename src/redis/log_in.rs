@@ -33,7 +33,7 @@ impl From<ConnectError> for Failed {
 
 impl Failed {
     /// The connection ended.
-    pub(super) fn ended(reason: &str, try_next: bool) -> Self {
+    fn ended(reason: &str, try_next: bool) -> Self {
         let error = ConnectError::ended(reason.to_owned());
         // A server that ends the connection for one of these reasons ends the next one, too.
         let is_closed = error.kind == ConnectErrorKind::Closed && !reason.contains("alert: ");
@@ -108,6 +108,22 @@ pub(super) async fn shake_hands(
         Handshake::Bare => Frame::Null,
     };
     Ok(Greeted { greeting, info })
+}
+
+/// Logs in on a connection whose commands all fail once it has `ended`. The reason of its end tells more than a failed command,
+/// which alone tells whether the next handshake may succeed.
+pub(super) async fn shake_hands_until(
+    ended: impl Future<Output = String>,
+    connection: &dyn Connection,
+    server: &ServerConfig,
+    handshake: Handshake,
+) -> Result<Greeted, Failed> {
+    match shake_hands(connection, server, handshake).await {
+        Err(Failed { error, try_next }) if error.kind == ConnectErrorKind::Closed => {
+            Err(Failed::ended(&ended.await, try_next))
+        }
+        greeted => greeted,
+    }
 }
 
 /// Logs an open connection in by other credentials.
@@ -323,5 +339,68 @@ impl ConnectError {
             }
             _ => later,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{future::ready, pin::Pin};
+
+    use bytes::Bytes;
+    use futures_util::stream::{self, Stream};
+
+    use super::*;
+    use crate::{
+        redis::{opener::Answer, socket::Sockets},
+        transport::{Pushed, TransportError},
+    };
+
+    /// A connection that ends in the midst of its first command.
+    struct Ending;
+
+    impl Connection for Ending {
+        fn send(&self, _name: &'static str, _args: Vec<Bytes>) -> Answer<'_> {
+            Box::pin(async {
+                tokio::task::yield_now().await;
+                Err(TransportError::new("the connection ended"))
+            })
+        }
+
+        fn messages(&self) -> Pin<Box<dyn Stream<Item = Pushed> + Send>> {
+            Box::pin(stream::empty())
+        }
+    }
+
+    /// The end is known before the command fails.
+    #[tokio::test]
+    async fn next_handshake_depends_on_the_command_that_a_connection_ended_at() {
+        let endpoint = Endpoint::Unix("/run/redis.sock".into());
+        let mut server = ServerConfig::new(Sockets::plain(), endpoint);
+        let mut shake_hands = async |handshake, password: Option<&str>, reason: &str| {
+            server.log_in_as(None, password.map(str::to_owned));
+            let ended = ready(reason.to_owned());
+            let greeted = shake_hands_until(ended, &Ending, &server, handshake).await;
+            let failed = greeted.err().unwrap();
+            assert_eq!(failed.error.details, reason);
+            failed.try_next
+        };
+        let closed = "the server closed the connection";
+        assert!(shake_hands(Handshake::Hello, None, closed).await);
+        assert!(shake_hands(Handshake::Hello, Some("s3cret"), closed).await);
+        assert!(shake_hands(Handshake::Classic, None, closed).await);
+        // The next handshake would send the same command.
+        assert!(!shake_hands(Handshake::Classic, Some("s3cret"), closed).await);
+        assert!(!shake_hands(Handshake::Bare, None, closed).await);
+        // Neither would another handshake help.
+        let too_many = "ERR max number of clients reached";
+        assert!(!shake_hands(Handshake::Hello, None, too_many).await);
+        assert!(
+            !shake_hands(
+                Handshake::Hello,
+                None,
+                "received fatal alert: BadCertificate"
+            )
+            .await
+        );
     }
 }

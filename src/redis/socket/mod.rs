@@ -33,7 +33,7 @@ use super::{
     credentials_provider::CredentialsProvider,
     endpoint::{Endpoint, Socket},
     handshake::{Handshake, Version},
-    log_in::{Failed, Greeted, RefusedHandshakes, shake_hands},
+    log_in::{Failed, Greeted, RefusedHandshakes, shake_hands_until},
     opener::{Answer, ConnectOptions, Opened, Opener, ServerConfig, SocketOptions},
     reauthentication::Reauthentication,
     reconnect::KnownServer,
@@ -240,11 +240,8 @@ impl Sockets {
             handshake.version(),
             reauthentication,
         );
-        let Greeted { greeting, info } = tokio::select! {
-            biased;
-            greeted = shake_hands(&open, server, handshake) => greeted?,
-            reason = &mut task => return Err(Failed::ended(&reason, false)),
-        };
+        let greeted = shake_hands_until(&mut task, &open, server, handshake).await;
+        let Greeted { greeting, info } = greeted?;
         Ok(Opened {
             connection: Arc::new(open),
             ended: Box::pin(task),
