@@ -201,7 +201,8 @@ async fn tokens_rise_over_lost_replies_and_requests() {
         lose();
         assert_eq!(outer.unlock().await, Ok(Released::Fully));
     }
-    assert_eq!(faults.lost_replies() + faults.lost_requests(), 40);
+    let lost = faults.lost_replies() + faults.lost_requests();
+    assert_eq!(lost, 40, "{faults:?}");
 }
 
 /// P-A7: Redisson takes "no expiry" for "acquired", so two owners hold the lock (measured).

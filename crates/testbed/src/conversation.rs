@@ -53,6 +53,11 @@ pub(crate) enum Answer {
 }
 
 impl Conversation {
+    /// The fates of the requests without a reply.
+    pub(crate) fn unanswered(&self) -> impl Iterator<Item = Fate> {
+        self.asked.iter().map(|asked| asked.fate)
+    }
+
     /// Records a request before it is forwarded.
     pub(crate) fn asked(&mut self, request: &[u8], fate: Fate) {
         let words = resp::words(request, usize::MAX);

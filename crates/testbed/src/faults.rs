@@ -194,6 +194,12 @@ impl Faults {
         true
     }
 
+    /// A connection ends before these requests are answered: its client may have closed it, tired of waiting.
+    pub(crate) fn ended(&self, unanswered: impl Iterator<Item = Fate>) {
+        let lost = unanswered.filter(|fate| matches!(fate, Fate::LoseReply { .. }));
+        self.0.lost_replies.fetch_add(lost.count() as u64, Relaxed);
+    }
+
     pub(crate) fn refuses(&self) -> bool {
         self.0.refuse.load(Relaxed)
     }

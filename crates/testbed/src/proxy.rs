@@ -143,24 +143,40 @@ async fn relay(mut client: TcpStream, upstream: u16, faults: &Faults) -> io::Res
     server.set_nodelay(true)?;
     let (from_client, to_client) = client.split();
     let (from_server, to_server) = server.split();
-    let conversation = Mutex::new(Conversation::default());
+    let relayed = Relayed {
+        faults,
+        conversation: Mutex::default(),
+    };
+    let conversation = &relayed.conversation;
     let (sender, arrivals) = unbounded_channel();
     let requests = async {
         tokio::try_join!(
             read_requests(from_client, sender, faults),
-            forward_requests(arrivals, to_server, faults, &conversation),
+            forward_requests(arrivals, to_server, faults, conversation),
         )
     };
     let (sender, arrivals) = unbounded_channel();
     let replies = async {
         tokio::try_join!(
             read_replies(from_server, sender, faults),
-            forward_replies(arrivals, to_client, faults, &conversation),
+            forward_replies(arrivals, to_client, faults, conversation),
         )
     };
     tokio::select! {
         ended = requests => ended.map(drop),
         ended = replies => ended.map(drop),
+    }
+}
+
+/// A conversation. Its end loses the replies that are to be lost and have not come.
+struct Relayed<'a> {
+    faults: &'a Faults,
+    conversation: Mutex<Conversation>,
+}
+
+impl Drop for Relayed<'_> {
+    fn drop(&mut self) {
+        self.faults.ended(lock(&self.conversation).unanswered());
     }
 }
 

@@ -1,6 +1,7 @@
 //! Lost requests and lost replies.
 
 use redis::Value;
+use testbed::eventually;
 use tokio::time::timeout;
 
 use crate::SOON;
@@ -80,6 +81,24 @@ async fn a_lost_request_has_not_run() {
             .expect("once only"),
         1
     );
+}
+
+/// A client that is tired of waiting closes its connection before the reply comes.
+#[tokio::test]
+async fn a_reply_to_lose_is_lost_with_its_connection_too() {
+    let bed = Bed::new().await;
+    let mut connection = bed.connect().await;
+    bed.faults.lose_next_reply();
+    bed.faults.stall_replies(true);
+    let waiting = tokio::spawn(async move { incr(&mut connection, "x").await });
+    eventually("the script runs", SOON, async || {
+        bed.counted("x").await == 1
+    })
+    .await;
+    assert_eq!(bed.faults.lost_replies(), 0);
+    waiting.abort();
+    let is_lost = async || bed.faults.lost_replies() == 1;
+    eventually("its reply is lost", SOON, is_lost).await;
 }
 
 /// Sends scripts, connecting anew when cut, and returns which failed.
