@@ -1,6 +1,6 @@
 //! Key stores by `openssl`: each file is read, or its problem is named. `tests/interop/stores.rs` has those by `keytool`.
 
-use std::path::Path;
+use std::{collections::HashSet, path::Path};
 
 use redisson_lock::{Error, LockClient, LockClientBuilder};
 use testbed::{Server, eventually, run_in, tls_only};
@@ -193,6 +193,28 @@ async fn key_stores_by_openssl_are_read_or_their_problem_is_named() {
             Some(told) => refused(made_by, &builder.build().await.unwrap_err(), told),
         }
     }
+}
+
+/// Without a checksum, one wrong password in 256 seems to fit a part.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn wrong_password_of_a_store_without_a_checksum_is_named_whatever_it_decrypts_to() {
+    let files = files().await;
+    let (dir, server) = (files.dir(), server(&files).await);
+    run(
+        dir,
+        "pkcs12 -export -iter 1 -nomac -inkey client.key -in client.crt -passout pass:right -out store.p12",
+    );
+    let mut reasons = HashSet::new();
+    for number in 0..2000 {
+        let wrong = format!("wrong {number}");
+        let builder = builder(&server)
+            .ca_file(dir.join("ca.crt"))
+            .key_store(dir.join("store.p12"), &wrong);
+        let error = builder.build().await.unwrap_err();
+        refused(&wrong, &error, "cannot be decrypted by the password");
+        reasons.insert(crate::in_full(&error));
+    }
+    assert!(reasons.len() > 1, "no password seems to fit: {reasons:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

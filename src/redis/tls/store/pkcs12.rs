@@ -13,7 +13,7 @@ pub(super) fn read(bytes: &[u8], password: &str) -> Result<Store, String> {
         }
         read => read,
     };
-    let archive = read.map_err(|error| told(&error, password))?;
+    let archive = read.map_err(|error| told(&error, password, is_unchecked(bytes)))?;
     let entries = archive.keys.iter();
     let keys: Vec<_> = entries
         .filter_map(|key| entry(key, &archive.certs))
@@ -31,18 +31,33 @@ fn without_checksum(bytes: &[u8]) -> Option<Vec<u8>> {
     Some(der::encoded(der::SEQUENCE, &[version.all, safe.all]))
 }
 
+/// Whether the file has no checksum. By a wrong password, one part in 256 is then decrypted to what looks like data.
+fn is_unchecked(bytes: &[u8]) -> bool {
+    let safe = der::sequence(bytes)
+        .and_then(der::element)
+        .and_then(|version| der::element(version.rest));
+    safe.is_some_and(|safe| safe.rest.is_empty())
+}
+
 /// Why the file cannot be read, and what helps.
-fn told(error: &Error, password: &str) -> String {
+fn told(error: &Error, password: &str, is_unchecked: bool) -> String {
     const AGAIN: &str = "write it anew by `keytool -importkeystore`, or by `openssl pkcs12 -nodes -in <file> -out \
                          <file>.pem` and `openssl pkcs12 -export -in <file>.pem -out <file>.p12`";
+    let is_undecrypted = matches!(error, Error::UnpadError | Error::Pkcs5Error(_));
+    let is_nonsense = matches!(
+        error,
+        Error::DerError(_) | Error::X509Error(_) | Error::InvalidData | Error::InvalidPrivateKey
+    );
     match error {
-        Error::MacError(_) => "the password is wrong, or the file is damaged".to_owned(),
-        Error::UnpadError | Error::Pkcs5Error(_) if password.is_empty() => {
-            "the file needs a password".to_owned()
-        }
-        Error::UnpadError | Error::Pkcs5Error(_) => format!(
-            "a part of the file cannot be decrypted by the password ({error}): {AGAIN}, with one password"
+        _ if is_undecrypted && password.is_empty() => "the file needs a password".to_owned(),
+        _ if is_undecrypted || (is_unchecked && is_nonsense && !password.is_empty()) => format!(
+            "a part of the file cannot be decrypted by the password, or is damaged ({error}): {AGAIN}, with one \
+             password"
         ),
+        _ if is_unchecked && is_nonsense => {
+            format!("the file needs a password, or is damaged ({error})")
+        }
+        Error::MacError(_) => "the password is wrong, or the file is damaged".to_owned(),
         Error::InvalidParameters => format!(
             "the file's encryption takes over 1000000 iterations, or has unknown parameters: {AGAIN}"
         ),
