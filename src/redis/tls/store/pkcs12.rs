@@ -24,19 +24,22 @@ pub(super) fn read(bytes: &[u8], password: &str) -> Result<Store, String> {
     })
 }
 
-/// The outer sequence without its last part, the checksum by the password.
-fn without_checksum(bytes: &[u8]) -> Option<Vec<u8>> {
+/// The first two parts of the outer sequence: the version and the data. The checksum by the password may follow.
+fn parts(bytes: &[u8]) -> Option<[der::Element<'_>; 2]> {
     let version = der::element(der::sequence(bytes)?)?;
     let safe = der::element(version.rest)?;
-    Some(der::encoded(der::SEQUENCE, &[version.all, safe.all]))
+    Some([version, safe])
+}
+
+/// The file without its checksum.
+fn without_checksum(bytes: &[u8]) -> Option<Vec<u8>> {
+    let parts = parts(bytes)?.map(|part| part.all);
+    Some(der::encoded(der::SEQUENCE, &parts))
 }
 
 /// Whether the file has no checksum. By a wrong password, one part in 256 is then decrypted to what looks like data.
 fn is_unchecked(bytes: &[u8]) -> bool {
-    let safe = der::sequence(bytes)
-        .and_then(der::element)
-        .and_then(|version| der::element(version.rest));
-    safe.is_some_and(|safe| safe.rest.is_empty())
+    parts(bytes).is_some_and(|[_, safe]| safe.rest.is_empty())
 }
 
 /// Why the file cannot be read, and what helps.
