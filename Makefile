@@ -363,7 +363,7 @@ bench-shares: ## Shares of a contended lock per process: this crate, Redisson, b
 weight: ## Crates, processor time and size of a program with this crate, beside fred and redis-rs (UPDATE=1 notes them; 15 minutes)
 	tools/weight.sh $(if $(UPDATE),--update)
 
-bench-check: ## Instructions of lock, renewal and wake-up against the committed figures (UPDATE=1 writes them)
+bench-check: ## Instructions of lock, renewal, wake-up and hand-off against the committed figures (UPDATE=1 writes them)
 	@tools/setup.sh --need rust --need cc --need redis --need valgrind
 	tools/bench-check.sh $(if $(UPDATE),--update)
 
