@@ -18,7 +18,7 @@ impl World {
         match event {
             Event::Stream(client) => {
                 let client = &mut self.clients[client as usize];
-                let is_message = client.stream.front() == Some(&FromServer::Message(Channel::Lock))
+                let is_message = client.stream.first() == Some(&FromServer::Message(Channel::Lock))
                     && !client.machine.expects_echo(NOW);
                 client.is_doubted |= is_message;
                 client.is_ask_doubted |= is_message;
@@ -49,7 +49,7 @@ impl World {
                     answers.get(answer as usize).map(|(owner, _)| *owner),
                 )
             }
-            Event::Stream(client) => match self.clients[client as usize].stream.front() {
+            Event::Stream(client) => match self.clients[client as usize].stream.first() {
                 Some(
                     FromServer::Message(Channel::Of(owner))
                     | FromServer::Confirmed(Channel::Of(owner)),

@@ -1,7 +1,10 @@
 //! The queue of a fair lock, as its scripts keep it.
 
 use crate::{
-    core::facts::{Answer, Wait},
+    core::{
+        facts::{Answer, Wait},
+        keys::Owner,
+    },
     server::{Data, Heard, Holder},
     world::in_ticks,
 };
@@ -15,16 +18,40 @@ const NOTIFIED: u8 = 1;
 /// The waiters in the order of their turns, and the ticks for which they keep their places.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Queue {
-    places: [Option<(Holder, u8)>; MOST],
+    places: [Option<Place>; MOST],
+}
+
+/// Small, since each state has three queues.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+struct Place {
+    client: u8,
+    owner: u8,
+    left: u8,
+}
+
+impl Place {
+    fn new((client, owner): Holder, left: u8) -> Self {
+        let owner = owner.0 as u8;
+        Self {
+            client,
+            owner,
+            left,
+        }
+    }
+
+    fn holder(self) -> Holder {
+        (self.client, Owner(self.owner.into()))
+    }
 }
 
 impl Queue {
     pub fn iter(&self) -> impl Iterator<Item = (Holder, u8)> {
-        self.places.iter().copied().flatten()
+        let places = self.places.iter().copied().flatten();
+        places.map(|place| (place.holder(), place.left))
     }
 
     pub fn head(&self) -> Option<(Holder, u8)> {
-        self.places[0]
+        self.iter().next()
     }
 
     pub fn place_of(&self, owner: Holder) -> Option<usize> {
@@ -36,18 +63,15 @@ impl Queue {
     }
 
     pub fn remove(&mut self, owner: Holder) {
-        let left = self.iter().filter(|(holder, _)| *holder != owner);
-        let mut left: Vec<_> = left.map(Some).collect();
-        left.resize(MOST, None);
-        self.places.copy_from_slice(&left);
+        if let Some(place) = self.place_of(owner) {
+            self.places[place..].rotate_left(1);
+            self.places[MOST - 1] = None;
+        }
     }
 
     fn insert(&mut self, at: usize, owner: Holder, left: u8) {
-        let mut places: Vec<_> = self.iter().collect();
-        places.insert(at, (owner, left));
-        for (place, waiter) in self.places.iter_mut().zip(places) {
-            *place = Some(waiter);
-        }
+        self.places[at..].rotate_right(1);
+        self.places[at] = Some(Place::new(owner, left));
     }
 
     fn push(&mut self, owner: Holder, left: u8) {
@@ -56,8 +80,8 @@ impl Queue {
 
     fn keep(&mut self, owner: Holder, left: u8) {
         let mut places = self.places.iter_mut().flatten();
-        if let Some(place) = places.find(|(holder, _)| *holder == owner) {
-            place.1 = left;
+        if let Some(place) = places.find(|place| place.holder() == owner) {
+            place.left = left;
         }
     }
 
@@ -77,8 +101,8 @@ impl Queue {
     }
 
     pub fn tick(&mut self) {
-        for (_, left) in self.places.iter_mut().flatten() {
-            *left = left.saturating_sub(1);
+        for place in self.places.iter_mut().flatten() {
+            place.left = place.left.saturating_sub(1);
         }
     }
 }

@@ -7,6 +7,8 @@ mod checks;
 pub mod core;
 pub mod event;
 mod fair;
+mod fifo;
+mod key;
 mod network;
 mod play;
 pub mod search;

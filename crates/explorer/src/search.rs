@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::{event::Event, system::System, world::World};
+use crate::{event::Event, key::key, system::System, world::World};
 
 /// The result of a search.
 pub struct Explored {
@@ -25,52 +25,6 @@ pub struct Violation {
     pub events: Vec<Event>,
 }
 
-/// Mixes what a state hashes into 64 bits.
-#[derive(Default)]
-struct Mixer(u64);
-
-impl Mixer {
-    fn mix(&mut self, word: u64) {
-        let product =
-            u128::from(self.0 ^ word).wrapping_mul(0xa076_1d64_78bd_642f_e703_7ed1_a0b4_28db);
-        self.0 = (product as u64) ^ ((product >> 64) as u64) ^ self.0.rotate_left(23);
-    }
-}
-
-impl Hasher for Mixer {
-    fn write(&mut self, bytes: &[u8]) {
-        for chunk in bytes.chunks(8) {
-            let mut word = [0; 8];
-            word[..chunk.len()].copy_from_slice(chunk);
-            self.mix(u64::from_le_bytes(word));
-        }
-    }
-
-    fn write_u8(&mut self, word: u8) {
-        self.mix(word.into());
-    }
-
-    fn write_u32(&mut self, word: u32) {
-        self.mix(word.into());
-    }
-
-    fn write_u64(&mut self, word: u64) {
-        self.mix(word);
-    }
-
-    fn write_usize(&mut self, word: usize) {
-        self.mix(word as u64);
-    }
-
-    fn write_isize(&mut self, word: isize) {
-        self.mix(word as u64);
-    }
-
-    fn finish(&self) -> u64 {
-        self.0
-    }
-}
-
 /// The keys are hashes already.
 #[derive(Default)]
 struct Same(u64);
@@ -86,20 +40,6 @@ impl Hasher for Same {
 
     fn finish(&self) -> u64 {
         self.0
-    }
-}
-
-/// One key for worlds that differ by the names of the clients.
-fn key(world: &World, system: &System) -> u64 {
-    let hash = |first| {
-        let mut mixer = Mixer(0x9e37_79b9_7f4a_7c15);
-        world.hash_from(first, &mut mixer);
-        mixer.finish()
-    };
-    let is_symmetric = system.tasks[0] == system.tasks[1] && system.owners[0] == system.owners[1];
-    match is_symmetric {
-        true => hash(0).min(hash(1)),
-        false => hash(0),
     }
 }
 
@@ -135,21 +75,40 @@ impl Graph {
         &self.targets[self.begins[state]..self.begins[state + 1]]
     }
 
+    /// The steps, each at the state to which it leads.
+    fn steps_into(&self) -> Before {
+        let mut ends = vec![0; self.parents.len() + 1];
+        for (target, _) in &self.targets {
+            ends[*target as usize + 1] += 1;
+        }
+        for state in 1..ends.len() {
+            ends[state] += ends[state - 1];
+        }
+        let mut begins = ends.clone();
+        let mut states = vec![0; self.targets.len()];
+        for state in 0..self.parents.len() {
+            for (target, _) in self.steps_of(state) {
+                let place = &mut begins[*target as usize];
+                states[*place] = state as u32;
+                *place += 1;
+            }
+        }
+        Before {
+            begins: ends,
+            states,
+        }
+    }
+
     /// A state from which no way leads to the end.
     fn find_dead_end(&self) -> Option<u32> {
         let count = self.parents.len();
-        let mut into = vec![Vec::new(); count];
-        for state in 0..count {
-            for (target, _) in self.steps_of(state) {
-                into[*target as usize].push(state as u32);
-            }
-        }
+        let into = self.steps_into();
         let mut reaches = self.is_end.clone();
         let mut work: Vec<u32> = (0..count as u32)
             .filter(|state| reaches[*state as usize])
             .collect();
         while let Some(state) = work.pop() {
-            for before in &into[state as usize] {
+            for before in into.of(state as usize) {
                 if !std::mem::replace(&mut reaches[*before as usize], true) {
                     work.push(*before);
                 }
@@ -189,6 +148,18 @@ impl Graph {
     }
 }
 
+/// For each state, those from which a step leads to it.
+struct Before {
+    begins: Vec<usize>,
+    states: Vec<u32>,
+}
+
+impl Before {
+    fn of(&self, state: usize) -> &[u32] {
+        &self.states[self.begins[state]..self.begins[state + 1]]
+    }
+}
+
 /// Visits every state of `system`, `most` at most.
 pub fn explore(system: &System, most: usize) -> Explored {
     let began = Instant::now();
@@ -220,8 +191,9 @@ pub fn explore(system: &System, most: usize) -> Explored {
                 let events = graph.way_to(number, None);
                 return done(&graph, false, Some(Violation { rule, events }));
             }
-            for event in &events {
-                let mut after = world.clone();
+            // The last step takes the state itself.
+            let worlds = std::iter::repeat_n(world, events.len());
+            for (event, mut after) in events.iter().zip(worlds) {
                 after.apply(*event, system);
                 if let Some(rule) = after.wrong() {
                     let events = graph.way_to(number, Some(*event));

@@ -1,10 +1,6 @@
 //! The world around the machines: tasks, connections, faults, time.
 
 use std::time::Duration;
-use std::{
-    collections::VecDeque,
-    hash::{Hash, Hasher},
-};
 
 use crate::{
     core::Machine,
@@ -12,6 +8,7 @@ use crate::{
     core::keys::{Channel, HoldKey, OpKey, Owner, WaiterKey},
     core::time::Time,
     event::Event,
+    fifo::Fifo,
     server::{Data, Holder},
     system::{Budget, Step, System, TASKS, TICK},
 };
@@ -44,14 +41,14 @@ pub(crate) struct Client {
     pub(crate) machine: Machine<u8>,
     pub(crate) tasks: [Task; TASKS],
     /// Batches that wait to leave.
-    pub(crate) queued: VecDeque<OpKey>,
+    pub(crate) queued: Fifo<OpKey>,
     /// With whether the client had left a hold before.
-    pub(crate) requests: VecDeque<(Owner, Request, bool)>,
-    pub(crate) answers: VecDeque<(Owner, Answer)>,
-    pub(crate) subscribing: VecDeque<(Channel, bool)>,
+    pub(crate) requests: Fifo<(Owner, Request, bool)>,
+    pub(crate) answers: Fifo<(Owner, Answer)>,
+    pub(crate) subscribing: Fifo<(Channel, bool)>,
     /// The channels of which the server knows, in order.
     pub(crate) subscribed: Vec<Channel>,
-    pub(crate) stream: VecDeque<FromServer>,
+    pub(crate) stream: Fifo<FromServer>,
     pub(crate) is_up: bool,
     pub(crate) listens_again: bool,
     pub(crate) is_reconnected: bool,
@@ -131,12 +128,12 @@ impl World {
         let client = || Client {
             machine: Machine::default(),
             tasks: std::array::from_fn(|_| task()),
-            queued: VecDeque::new(),
-            requests: VecDeque::new(),
-            answers: VecDeque::new(),
-            subscribing: VecDeque::new(),
+            queued: Fifo::default(),
+            requests: Fifo::default(),
+            answers: Fifo::default(),
+            subscribing: Fifo::default(),
             subscribed: Vec::new(),
-            stream: VecDeque::new(),
+            stream: Fifo::default(),
             is_up: true,
             listens_again: false,
             is_reconnected: false,
@@ -284,7 +281,7 @@ impl World {
         if !client.subscribing.is_empty() {
             out.push(Event::Subscribe(index));
         }
-        if let Some(first) = client.stream.front() {
+        if let Some(first) = client.stream.first() {
             out.push(Event::Stream(index));
             if matches!(first, FromServer::Message(_)) && self.budget.lost_messages > 0 {
                 out.push(Event::LoseMessage(index));
@@ -336,37 +333,6 @@ impl World {
         let is_free =
             self.data.holder.is_none() && self.data.queue.iter().all(|(_, left)| left == 0);
         is_free && self.clients.iter().all(is_over)
-    }
-
-    /// Hashes the world, with `first` as the first client.
-    pub fn hash_from(&self, first: usize, into: &mut impl Hasher) {
-        let Self {
-            clients,
-            data,
-            earlier,
-            order,
-            known,
-            refuses,
-            is_excused,
-            in_allowance,
-            budget,
-            ticks,
-            wrong: _,
-        } = self;
-        for client in [first, 1 - first] {
-            (&clients[client], known[client]).hash(into);
-            (refuses[client], is_excused[client], in_allowance[client]).hash(into);
-        }
-        let seen = |(client, owner): Holder| (client == first as u8, owner);
-        for data in [data, &earlier[0], &earlier[1]] {
-            (data.holder.map(seen), data.holds, data.left).hash(into);
-            for (holder, left) in data.queue.iter() {
-                (seen(holder), left).hash(into);
-            }
-            data.queue.iter().count().hash(into);
-        }
-        order.iter().for_each(|holder| seen(*holder).hash(into));
-        (budget, ticks).hash(into);
     }
 }
 
