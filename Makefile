@@ -146,6 +146,7 @@ run-small:
 		tools/run-tests.sh $$example "in memory" || exit 1; \
 	done
 	tools/run-tests.sh models "under loom"
+	tools/run-tests.sh explorer:server "in memory"
 	tools/run-tests.sh explorer:small "in memory"
 	tools/run-tests.sh gauges "in memory"
 	tools/run-tests.sh memory "in memory"

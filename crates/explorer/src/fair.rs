@@ -85,13 +85,24 @@ impl Queue {
         }
     }
 
-    /// Removes waiters at the head whose places have ended, but not `owner`.
-    fn prune(&mut self, owner: Option<Holder>) {
-        while let Some((head, 0)) = self.head()
-            && Some(head) != owner
-        {
+    /// The first waiter whose place has not ended, or `owner`, with its place, and whether its client had a waiter before it that is dead.
+    fn first(&mut self, owner: Holder, place: u8) -> Option<(Holder, u8, bool)> {
+        let mut dead = None;
+        while let Some((head, left)) = self.head() {
+            let left = left.min(place);
+            self.keep(head, left);
+            if left > 0 || head == owner {
+                return Some((head, left, dead == Some(head.0)));
+            }
             self.remove(head);
+            if dead.is_none() {
+                dead = Some(head.0);
+                let places = self.places.iter_mut().flatten();
+                let its = places.filter(|other| other.client == head.0);
+                its.for_each(|other| other.left = other.left.min(place));
+            }
         }
+        None
     }
 
     /// The head hears.
@@ -119,22 +130,22 @@ impl Data {
         let is_free = self.holder.is_none();
         let (mut heard, mut suspects_head, mut head_left) = (Heard::None, false, 0);
         if is_free {
-            self.queue.prune(Some(owner));
-            head_left = self.queue.head().map_or(0, |(_, left)| left);
-            match self.queue.head() {
-                Some((head, left)) if head != owner => {
-                    if let Some(wait) = wait.filter(|wait| wait.notify_head) {
+            match self.queue.first(owner, place) {
+                Some((head, left, may_be_dead)) if head != owner => {
+                    (suspects_head, head_left) = (may_be_dead, left);
+                    if may_be_dead || wait.is_some_and(|wait| wait.notify_head) {
                         heard = Heard::One(head);
-                        if !wait.since_last.is_zero() && left > NOTIFIED {
+                        let waited = wait.is_some_and(|wait| !wait.since_last.is_zero());
+                        if (waited || may_be_dead) && left > NOTIFIED {
                             self.queue.keep(head, NOTIFIED);
                             (suspects_head, head_left) = (true, NOTIFIED);
                         }
                     }
                 }
-                head => {
+                first => {
                     (self.holder, self.holds, self.left) = (Some(owner), 1, lease);
                     self.queue.remove(owner);
-                    let tells = head.is_some() && lease < place;
+                    let tells = first.is_some() && lease < place;
                     return (
                         Answer::Done,
                         if tells { self.queue.notified() } else { heard },
@@ -198,7 +209,9 @@ impl Data {
 
     /// The head of the queue, once dead waiters before it are removed.
     pub fn next_in_queue(&mut self) -> Heard {
-        self.queue.prune(None);
+        while let Some((head, 0)) = self.queue.head() {
+            self.queue.remove(head);
+        }
         self.queue.notified()
     }
 }
