@@ -38,8 +38,12 @@ impl<W> Machine<W> {
                 self.released(index, &sent, holds, in_time, answer, facts, out)
             }
             What::Abandon => {
-                if answer != Answer::Unanswered && sent.epoch == facts.epoch {
-                    self.fields[index].leaves_queue();
+                let field = &mut self.fields[index];
+                match answer {
+                    Answer::Passing => field.puts_off(&sent, facts.now + facts.limits.retry),
+                    Answer::Unanswered => {}
+                    _ if sent.epoch != facts.epoch => {}
+                    _ => field.leaves_queue(),
                 }
             }
             What::Renew => self.renewed(index, &sent, answer, facts),
@@ -76,7 +80,7 @@ impl<W> Machine<W> {
                 self.listener.forget_echoes();
                 let is_outdated = sent.is_outdated || sent.epoch != facts.epoch;
                 if let Some(place) = field.place.as_mut().filter(|_| waits) {
-                    place.is_refused(sent.at, sent.epoch);
+                    place.is_refused(sent.at, sent.epoch, limits.poll);
                 }
                 let Some(key) = waiter else { return };
                 if !waits {
@@ -100,6 +104,7 @@ impl<W> Machine<W> {
             }
             Answer::Refused => {
                 field.raise(sent.lease, now, limits);
+                field.loses_its_wait();
                 if let Some(key) = waiter {
                     out.wake
                         .extend(self.waiters.finish(key, State::Over(Outcome::Refused)));
@@ -108,6 +113,11 @@ impl<W> Machine<W> {
             Answer::Unanswered => {
                 field.raise(sent.lease, now, limits);
                 field.is_asked_in_doubt = true;
+                field.loses_its_wait();
+                self.requeue(waiter);
+            }
+            Answer::Passing => {
+                field.puts_off(sent, now + limits.retry);
                 self.requeue(waiter);
             }
         }
@@ -157,6 +167,13 @@ impl<W> Machine<W> {
                 field.is_given_up = true;
                 self.finish_ends(owner, holds, Outcome::Refused, out);
             }
+            Answer::Passing => {
+                field.puts_off(sent, now + limits.retry);
+                if holds == 0 {
+                    // The server announces nothing.
+                    self.listener.forget_echoes();
+                }
+            }
             Answer::Unanswered => {
                 let doubt = if in_time { Doubt::InTime } else { Doubt::Late };
                 field.release_doubt.get_or_insert(doubt);
@@ -186,6 +203,7 @@ impl<W> Machine<W> {
             Answer::Busy { .. } | Answer::Refused => {
                 field.raise(sent.lease, facts.now, facts.limits)
             }
+            Answer::Passing => field.puts_off(sent, facts.now + facts.limits.retry),
             Answer::Unanswered => {
                 field.raise(sent.lease, facts.now, facts.limits);
                 if let Some(tenure) = self.tenure.as_mut().filter(|tenure| tenure.field == owner) {

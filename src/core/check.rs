@@ -58,20 +58,18 @@ impl<W> Machine<W> {
     fn releases_what_is_not_wanted(&self, facts: &Facts<'_>) -> bool {
         self.fields
             .iter()
-            .all(|field| field.op.is_some() || !self.is_release_due(field, facts))
+            .all(|field| field.does().is_some() || !self.is_release_due(field, facts))
     }
 
     fn first_goes_on(&self, facts: &Facts<'_>) -> bool {
         // Without a tenure, a waiter may have to wait for another owner's release, and at a lock that is not fair for its ask.
         let is_busy = |owner| {
-            self.fields
-                .iter()
-                .any(|field| match field.op.map(Op::kind) {
-                    None => false,
-                    Some(_) if field.owner == owner => true,
-                    Some(Kind::Acquire) => self.tenure.is_none() && !facts.limits.is_fair,
-                    Some(_) => self.tenure.is_none(),
-                })
+            self.fields.iter().any(|field| match field.does() {
+                None => false,
+                Some(_) if field.owner == owner => true,
+                Some(Kind::Acquire) => self.tenure.is_none() && !facts.limits.is_fair,
+                Some(_) => self.tenure.is_none(),
+            })
         };
         let goes_on = |waiter: &Waiter<W>| {
             matches!(waiter.state, State::Parked { .. }) || is_busy(waiter.owner)
@@ -90,7 +88,9 @@ impl<W> Machine<W> {
 
     fn leaves_its_places(&self) -> bool {
         self.fields.iter().all(|field| {
-            field.op.is_some() || !field.is_placed() || self.waiters.first_of(field.owner).is_some()
+            field.does().is_some()
+                || !field.is_placed()
+                || self.waiters.first_of(field.owner).is_some()
         })
     }
 

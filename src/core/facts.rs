@@ -34,6 +34,9 @@ pub struct Limits {
     pub pick_up: Duration,
     /// How long the message of an own release may take. A lost one would hide another client's.
     pub echo: Duration,
+    /// How long after a passing refusal the request is repeated. If too short, a server that loads its data is asked often; if too
+    /// long, a lock is not served although its server is.
+    pub retry: Duration,
     /// Whether tasks hand the lock off in memory.
     pub hands_off: bool,
     /// Whether the server keeps the queue of the waiters. Each owner then asks for itself, and none is handed the lock in memory.
@@ -96,6 +99,8 @@ pub enum Answer {
     Absent,
     /// The server refuses the request, and would refuse it again.
     Refused,
+    /// The server has not executed the request, for a reason that passes.
+    Passing,
     /// The connection ended. The server may have executed the request, but will not execute it any more.
     Unanswered,
 }

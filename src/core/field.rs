@@ -2,7 +2,7 @@
 //!
 //! One operation at a time is under way for a field: a repetition is then harmless, and an answer tells what it is about.
 //!
-//! Every answer to abandon ends the [`place`](super::place), unless it is unanswered.
+//! Every answer to abandon ends the [`place`](super::place), but for a passing refusal and none.
 //!
 //! | answer | to acquire `n` | to release `n` | to renew |
 //! | --- | --- | --- | --- |
@@ -10,7 +10,10 @@
 //! | Busy | no hold; the waiter parks, unless the answer is outdated | - | - |
 //! | Absent | at most `n - 2`; the tenure is lost | at most `n - 1`; in doubt and in time: as Done | none; the tenure is lost |
 //! | Refused | as asked, at most; the caller fails | as before; given up | as before |
+//! | Passing | as before the request; the caller waits its turn | as before | as before |
 //! | Unanswered | as asked, at most: in doubt | as before: in doubt | as before |
+//!
+//! An operation that a passing refusal puts off rests, and is then due again.
 
 use std::time::Duration;
 
@@ -74,6 +77,8 @@ pub struct Sent {
     pub at: Time,
     pub lease: Duration,
     pub epoch: u32,
+    /// The most holds that the server counted before it.
+    pub most_before: u32,
     /// Every later request of the connection follows it.
     pub is_written: bool,
     /// The lock may have been freed since: a refusal asks again.
@@ -121,6 +126,8 @@ pub struct Field {
     pub free_after: Time,
     /// The server refused the release. Its next answer, the end of a hold, or the lease ends that.
     pub is_given_up: bool,
+    /// An operation that the server has refused for a passing reason, and when it is repeated.
+    rests: Option<(Kind, Time)>,
     /// Its place in the queue of a fair lock.
     pub place: Option<Box<Place>>,
 }
@@ -137,6 +144,7 @@ impl Field {
             valid_until: Time::default(),
             free_after: Time::default(),
             is_given_up: false,
+            rests: None,
             place: None,
         }
     }
@@ -166,13 +174,47 @@ impl Field {
 
     /// Whether nothing is known of the field, and nothing is under way.
     pub fn is_idle(&self) -> bool {
-        self.op.is_none() && self.most == 0 && self.place.is_none()
+        self.op.is_none() && self.most == 0 && self.place.is_none() && self.rests.is_none()
+    }
+
+    /// What is under way, or rests.
+    pub fn does(&self) -> Option<Kind> {
+        let rests = self.rests.map(|(kind, _)| kind);
+        self.op.map(Op::kind).or(rests)
+    }
+
+    /// Whether an operation of this kind waits for the time of its repetition.
+    pub fn rests(&self, kind: Kind) -> bool {
+        self.rests.is_some_and(|(resting, _)| resting == kind)
+    }
+
+    /// Whether an operation that rests lets renewals wait.
+    pub fn puts_off_renewals(&self) -> bool {
+        self.rests(Kind::Renew) || self.rests(Kind::Release)
+    }
+
+    /// When the operation that rests is repeated.
+    pub fn rests_until(&self) -> Option<Time> {
+        self.rests.map(|(_, until)| until)
+    }
+
+    /// The server has not executed the request, which is repeated at `until`.
+    pub fn puts_off(&mut self, sent: &Sent, until: Time) {
+        self.most = sent.most_before;
+        self.rests = Some((sent.kind(), until));
     }
 
     /// The server does not have the owner in its queue.
     pub fn leaves_queue(&mut self) {
         if let Some(place) = &mut self.place {
             place.is_over();
+        }
+    }
+
+    /// The server may have ended the wait of the last ask.
+    pub fn loses_its_wait(&mut self) {
+        if let Some(place) = &mut self.place {
+            place.is_in_doubt();
         }
     }
 
@@ -244,8 +286,9 @@ impl Field {
         (self.most > 0 && !may_grow).then_some(self.until)
     }
 
-    /// Ends the belief when its time has come.
+    /// Ends the belief when its time has come, and the rest of an operation.
     pub fn expire(&mut self, now: Time) {
+        self.rests = self.rests.filter(|(_, until)| !until.has_come(now));
         if self.ends().is_some_and(|end| end.has_come(now)) {
             self.most = 0;
             self.settle();
@@ -257,6 +300,7 @@ impl Field {
         for time in [&mut self.until, &mut self.valid_until, &mut self.free_after] {
             *time = of_ends(*time);
         }
+        self.rests = self.rests.map(|(kind, until)| (kind, of_ends(until)));
         if let Some(Op::Sent(sent)) = &mut self.op {
             sent.at = of_begins(sent.at);
         }

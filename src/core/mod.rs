@@ -19,6 +19,8 @@
 //! | F3 | the server's queue may have the owner, and no waiter of it is left | abandon the place |
 //! | F4 | a renewal or a verification is due | renew |
 //!
+//! An operation rests after a passing refusal. A release that rests lets the rows below it wait; another operation gives way to them.
+//!
 //! F1 waits for three things: until [`free_after`](field::Field::free_after) after a loss by the clock; while an acquire is in
 //! doubt, or its hold has no taker, and a waiter would ask for the same; and after a refusal.
 //!
@@ -287,12 +289,12 @@ impl<W> Machine<W> {
         });
         let of_fields = self.fields.iter().flat_map(|field| {
             let free = (field.free_after > facts.now).then_some(field.free_after);
-            [free, field.ends()]
+            [free, field.ends(), field.rests_until()]
         });
         let of_tenure = self.tenure.iter().flat_map(|tenure| {
             let is_idle = self
                 .field(tenure.field)
-                .is_some_and(|field| field.op.is_none());
+                .is_some_and(|field| field.op.is_none() && !field.puts_off_renewals());
             let asks = is_idle && self.is_asked_about(tenure);
             [Some(tenure.valid_until), asks.then_some(tenure.ask_at)]
         });

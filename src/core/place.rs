@@ -5,6 +5,7 @@
 //! | an ask of a waiter is sent | perhaps | as before |
 //! | it is refused | yes | its sending, on this connection |
 //! | it is not answered | perhaps | forgotten: the place may be another one |
+//! | a passing refusal puts it off | perhaps | as before |
 //! | it is granted | no | forgotten |
 //! | the owner has left the queue, or may not | no | forgotten |
 //!
@@ -31,23 +32,32 @@ impl Place {
     /// An ask of a waiter is sent: what it tells the server about the wait.
     pub fn ask(&mut self, now: Time, epoch: u32, poll: Duration) -> Wait {
         self.is_taken = true;
-        let asked = self.asked.take().filter(|(_, asked)| *asked == epoch);
-        let notify_head = self.notified.is_none_or(|at| (at + poll).has_come(now));
-        if notify_head {
-            self.notified = Some(now);
-        }
+        let asked = self.asked.filter(|(_, asked)| *asked == epoch);
         Wait {
             // A wait that goes on is told from one that begins.
             since_last: asked.map_or(Duration::ZERO, |(at, _)| {
                 now.left(at).max(Duration::from_millis(1))
             }),
-            notify_head,
+            notify_head: self.notifies_head(now, poll),
         }
     }
 
+    /// Whether an ask that is sent then has the head of the queue notified.
+    fn notifies_head(&self, sent: Time, poll: Duration) -> bool {
+        self.notified.is_none_or(|at| (at + poll).has_come(sent))
+    }
+
     /// The ask that was sent then is refused: the owner has a place.
-    pub fn is_refused(&mut self, sent: Time, epoch: u32) {
+    pub fn is_refused(&mut self, sent: Time, epoch: u32, poll: Duration) {
+        if self.notifies_head(sent, poll) {
+            self.notified = Some(sent);
+        }
         self.asked = Some((sent, epoch));
+    }
+
+    /// The server has not told what became of the last ask.
+    pub fn is_in_doubt(&mut self) {
+        self.asked = None;
     }
 
     /// The owner has no place: it has got the lock, or has left the queue.

@@ -132,13 +132,13 @@ impl<W> Machine<W> {
         let here = self.tenure.filter(|tenure| tenure.field == field.owner);
         if self.is_release_due(field, facts) {
             let valid_until = here.map_or(field.valid_until, |tenure| tenure.valid_until);
-            return Some(What::Release {
+            return (!field.rests(Kind::Release)).then(|| What::Release {
                 holds: self.want(field),
                 in_time: !valid_until.has_come(facts.now),
             });
         }
-        let asker = self.asker(field.owner, facts).filter(|_| may_ask);
-        if let Some((key, waiter)) = asker {
+        let may_ask = may_ask && !field.rests(Kind::Acquire);
+        if let Some((key, waiter)) = self.asker(field.owner, facts).filter(|_| may_ask) {
             return Some(What::Acquire {
                 for_waiter: Some(key),
                 terms: waiter.terms,
@@ -146,12 +146,14 @@ impl<W> Machine<W> {
                 waits: waiter.waits,
             });
         }
-        if field.is_placed() && self.waiters.first_of(field.owner).is_none() {
+        let is_left = field.is_placed() && self.waiters.first_of(field.owner).is_none();
+        if is_left && !field.rests(Kind::Abandon) {
             return Some(What::Abandon);
         }
         let is_due =
             |tenure: &Tenure| tenure.ask_at.has_come(facts.now) && self.is_asked_about(tenure);
-        here.filter(is_due).map(|_| What::Renew)
+        here.filter(|tenure| is_due(tenure) && !field.rests(Kind::Renew))
+            .map(|_| What::Renew)
     }
 
     /// Whether the client asks the server about the tenure from time to time.
@@ -201,7 +203,7 @@ impl<W> Machine<W> {
     /// Records that the operation leaves now, and returns its request.
     pub(super) fn send(&mut self, index: usize, what: What, facts: &Facts<'_>) -> Request {
         let (now, limits) = (facts.now, facts.limits);
-        let owner = self.fields[index].owner;
+        let (owner, most_before) = (self.fields[index].owner, self.fields[index].most());
         let (lease, request) = match what {
             What::Acquire {
                 for_waiter,
@@ -244,6 +246,7 @@ impl<W> Machine<W> {
             at: now,
             lease,
             epoch: facts.epoch,
+            most_before,
             is_written: false,
             is_outdated: false,
             is_doubtful: false,

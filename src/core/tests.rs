@@ -12,6 +12,7 @@ use super::{
 };
 
 mod fair;
+mod put_off;
 
 const LEASE: Duration = Duration::from_secs(30);
 const DRIFT: Duration = Duration::from_millis(302);
@@ -42,6 +43,7 @@ impl Rig {
                 window: Duration::from_millis(2),
                 pick_up: Duration::from_millis(20),
                 echo: Duration::from_millis(100),
+                retry: Duration::from_millis(50),
                 hands_off: true,
                 is_fair: false,
             },
@@ -148,6 +150,16 @@ impl Rig {
             Some(Outcome::Hold(hold)) => hold,
             other => panic!("{other:?}"),
         }
+    }
+
+    /// When the machine has something to do next.
+    fn look_at(&self) -> Option<Time> {
+        let facts = Facts {
+            now: self.now,
+            epoch: self.epoch,
+            limits: &self.limits,
+        };
+        self.machine.look_at(&facts)
     }
 
     fn most(&self, owner: Owner) -> u32 {
@@ -375,16 +387,8 @@ fn a_hold_is_renewed_after_a_third_of_its_lease() {
     let mut rig = Rig::new();
     rig.hold(A);
     let renewal = Request::Renew { lease: LEASE };
-    let ask_at = |rig: &Rig| {
-        let facts = Facts {
-            now: rig.now,
-            epoch: rig.epoch,
-            limits: &rig.limits,
-        };
-        rig.machine.look_at(&facts)
-    };
     let granted = rig.now;
-    assert_eq!(ask_at(&rig), Some(granted + LEASE / 3));
+    assert_eq!(rig.look_at(), Some(granted + LEASE / 3));
     rig.pass(LEASE / 3);
     rig.event(|machine, facts, out| machine.tick(facts, out));
     rig.sends(A, renewal);

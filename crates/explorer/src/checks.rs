@@ -2,7 +2,7 @@
 
 use crate::{
     core::facts::Answer,
-    core::field::Field,
+    core::field::{Field, Sent},
     core::keys::{Channel, Kind, Owner},
     core::tenure::{Hold, HoldState, Tenure},
     core::waiters::{Outcome, State},
@@ -68,17 +68,20 @@ impl World {
             .collect()
     }
 
-    /// Records an answer that tells that the owner has no place: one of the server that has the queue now.
-    pub(crate) fn note_place(&mut self, client: u8, owner: Owner, answer: Answer) {
+    /// Records an answer that puts its request off, or tells that the owner has no place: one of the server that has the queue now.
+    pub(crate) fn note_answer(&mut self, client: u8, owner: Owner, answer: Answer) {
         let state = &self.clients[client as usize];
         let sent = state.machine.field(owner).and_then(Field::sent);
         let tells = sent.is_some_and(|sent| match sent.kind() {
             Kind::Acquire => answer == Answer::Done,
-            Kind::Abandon => answer != Answer::Unanswered,
+            Kind::Abandon => !matches!(answer, Answer::Unanswered | Answer::Passing),
             _ => false,
         });
         let is_current = sent.is_some_and(|sent| sent.epoch == state.epoch);
-        self.known[client as usize][owner.0 as usize].placed &= !(tells && is_current);
+        let put_off = sent.filter(|_| answer == Answer::Passing).map(Sent::kind);
+        let known = &mut self.known[client as usize][owner.0 as usize];
+        known.placed &= !(tells && is_current);
+        known.put_off = put_off.or(known.put_off);
     }
 
     /// A tenure passes from owner to owner only while it is young and without a doubt.
@@ -248,7 +251,8 @@ impl World {
                 if valid > 0 && known.cut {
                     return Some("a hold that a failover cut counts as valid when all is quiet");
                 }
-                if known.brought_back || is_given_up {
+                let rests = field.is_some_and(|field| field.rests_until().is_some());
+                if known.brought_back || is_given_up || rests {
                     continue;
                 }
                 let is_hurt = known.hurt && count > 0 && count <= most;

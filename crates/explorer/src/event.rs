@@ -20,6 +20,7 @@ pub enum Event {
     LatePickUp(u8),
     Refuse(u8),
     Allow(u8),
+    PutOff(u8),
     LoseMessage(u8),
     Break(u8),
     BreakListening(u8),
@@ -53,6 +54,7 @@ impl Event {
                 | DropFuture(..)
                 | LatePickUp(_)
                 | Refuse(_)
+                | PutOff(_)
                 | LoseMessage(_)
                 | Break(_)
                 | BreakListening(_)

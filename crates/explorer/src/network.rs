@@ -134,7 +134,7 @@ impl World {
         let Some((owner, answer)) = self.clients[index].answers.remove(answer.into()) else {
             return;
         };
-        self.note_place(client, owner, answer);
+        self.note_answer(client, owner, answer);
         let field = self.clients[index].machine.field(owner);
         let was_valid = field.is_some_and(|field| field.valid_until > NOW);
         let told_before = self.clients[index].told_lost();
@@ -292,6 +292,9 @@ impl World {
         let held = state.machine.tenure().copied();
         state.machine.rebase(TICK, NOW, OLDEST);
         state.is_aged = held.is_some();
+        for known in &mut self.known[index] {
+            known.put_off = None;
+        }
         self.in_allowance[index] = false;
         if !system.timers_lag {
             if !is_told && self.is_timer_due(&self.clients[index], system) {

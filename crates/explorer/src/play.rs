@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::{
-    core::facts::{Ask, Effects, Facts, Limits, Request, Terms},
+    core::facts::{Answer, Ask, Effects, Facts, Limits, Request, Terms},
     core::keys::{Kind, OpKey, Owner},
     core::waiters::Outcome,
     core::{Ended, Machine},
@@ -84,6 +84,18 @@ impl World {
                 self.refuses[client as usize] = true;
             }
             Event::Allow(client) => self.refuses[client as usize] = false,
+            Event::PutOff(client) => {
+                self.budget.put_off -= 1;
+                let client = &mut self.clients[client as usize];
+                if let Some((owner, ..)) = client.requests.pop_front() {
+                    client.answers.push_back((owner, Answer::Passing));
+                }
+                // An acquire behind a release finds the lock held.
+                client
+                    .requests
+                    .iter_mut()
+                    .for_each(|(_, _, owes)| *owes = false);
+            }
             Event::LoseMessage(client) => {
                 self.budget.lost_messages -= 1;
                 self.clients[client as usize].stream.pop_front();
@@ -162,9 +174,11 @@ impl World {
 
     pub(crate) fn build(&mut self, client: u8, key: OpKey, system: &System) {
         let client_now = &self.clients[client as usize];
-        // A refused release is given up.
-        let owes =
-            system.budget.refused == 0 && client_now.machine.owes(&facts(client_now, system));
+        // A refused release is given up. One that was put off does not come before this request.
+        let mut answers = client_now.answers.iter();
+        let comes_before =
+            system.budget.refused == 0 && answers.all(|(_, answer)| *answer != Answer::Passing);
+        let owes = comes_before && client_now.machine.owes(&facts(client_now, system));
         let request = self.event(client, system, |machine, facts, out| {
             machine.build(facts, key, out)
         });
@@ -173,6 +187,9 @@ impl World {
             let waits = waiters.first_of(key.field).is_some();
             let known = &mut self.known[client as usize][key.field.0 as usize];
             let rule = match request {
+                _ if known.put_off == Some(key.kind) => {
+                    Some("a request that was put off is repeated at once")
+                }
                 Request::Abandon if waits => Some("a waiter leaves the queue"),
                 Request::Abandon if !known.placed => {
                     Some("an owner leaves a queue in which it is not")

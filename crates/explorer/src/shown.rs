@@ -140,6 +140,7 @@ impl fmt::Display for Shown<'_> {
             (field.release_doubt.is_some(), "release in doubt"),
             (field.is_given_up, "given up"),
             (field.is_placed(), "placed"),
+            (field.rests_until().is_some(), "rests"),
         ] {
             if shown {
                 write!(f, " {what}")?;

@@ -60,6 +60,8 @@ pub struct Budget {
     pub dropped_guards: u8,
     pub forced: u8,
     pub refused: u8,
+    /// Requests that the server refuses for a passing reason.
+    pub put_off: u8,
     pub failovers: u8,
     pub late_pick_ups: u8,
     pub all: u8,

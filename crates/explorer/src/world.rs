@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::{
     core::Machine,
     core::facts::{Answer, Effects, Facts, Request},
-    core::keys::{Channel, HoldKey, OpKey, Owner, WaiterKey},
+    core::keys::{Channel, HoldKey, Kind, OpKey, Owner, WaiterKey},
     core::time::Time,
     event::Event,
     fifo::Fifo,
@@ -86,6 +86,8 @@ pub(crate) struct Known {
     pub(crate) late: bool,
     /// It has asked for a place, and no answer has told since that it has none.
     pub(crate) placed: bool,
+    /// The server has just refused this request for a passing reason.
+    pub(crate) put_off: Option<Kind>,
     /// The ticks since a waiter of it was last refused.
     pub(crate) refused_ago: Option<u8>,
 }
@@ -271,6 +273,9 @@ impl World {
             out.push(Event::Allow(index));
         } else if requests > 0 && self.budget.refused > 0 {
             out.push(Event::Refuse(index));
+        }
+        if requests > 0 && client.is_up && self.budget.put_off > 0 {
+            out.push(Event::PutOff(index));
         }
         let answers = if system.unordered {
             client.answers.len()

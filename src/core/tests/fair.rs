@@ -248,3 +248,30 @@ fn a_caller_that_only_tries_takes_no_place() {
     rig.answer(A, BUSY);
     rig.sends_nothing();
 }
+
+#[test]
+fn an_ask_that_is_put_off_tells_the_same_wait() {
+    let mut rig = fair();
+    parked(&mut rig, A);
+    let (poll, retry) = (rig.limits.poll, rig.limits.retry);
+    rig.pass(poll);
+    rig.event(|machine, facts, out| machine.message(facts, Channel::Of(A), out));
+    rig.sends(A, ask(poll, true));
+    rig.answer(A, Answer::Passing);
+    rig.pass(retry);
+    rig.event(|machine, facts, out| machine.tick(facts, out));
+    rig.sends(A, ask(poll + retry, true));
+}
+
+#[test]
+fn a_place_whose_leaving_is_put_off_is_left_later() {
+    let mut rig = fair();
+    let key = parked(&mut rig, A);
+    leave(&mut rig, key);
+    rig.sends(A, Request::Abandon);
+    rig.answer(A, Answer::Passing);
+    rig.sends_nothing();
+    rig.pass(rig.limits.retry);
+    rig.event(|machine, facts, out| machine.tick(facts, out));
+    rig.sends(A, Request::Abandon);
+}

@@ -32,6 +32,7 @@ pub(super) fn system(name: &'static str, tasks: [[&str; 2]; 2]) -> System {
             window: TICK / 2,
             pick_up: TICK * 20,
             echo: TICK / 2,
+            retry: TICK,
             hands_off: true,
             is_fair: false,
         },
@@ -68,6 +69,7 @@ pub(super) const NONE: Budget = Budget {
     dropped_guards: 0,
     forced: 0,
     refused: 0,
+    put_off: 0,
     failovers: 0,
     late_pick_ups: 0,
     all: 0,
@@ -93,6 +95,11 @@ pub(super) const FORCED_ONCE: Budget = Budget {
 pub(super) const REFUSED: Budget = Budget {
     refused: 1,
     breaks: 1,
+    dropped_futures: 1,
+    ..NONE
+};
+pub(super) const PUT_OFF: Budget = Budget {
+    put_off: 1,
     dropped_futures: 1,
     ..NONE
 };

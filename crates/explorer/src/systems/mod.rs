@@ -44,6 +44,17 @@ fn small_plain() -> Vec<System> {
             BREAK_AND_DROPS,
         ),
         with(system("refused-nested", NESTED), 0, REFUSED),
+        // The server refuses requests for a passing reason.
+        with(system("put-off-nested", NESTED), 1, PUT_OFF),
+        with(
+            system("put-off-pair", ONE),
+            0,
+            Budget {
+                put_off: 2,
+                breaks: 1,
+                ..NONE
+            },
+        ),
         with(
             system("pair-faults", ONE),
             0,
@@ -175,6 +186,8 @@ fn small_fair() -> Vec<System> {
         unordered(fair(with(system("fair-lanes", ALONE), 0, FORCED_ONCE))),
         // A place is not left, because the server refuses it.
         fair(with(system("fair-refused", ALONE), 0, refused)),
+        // The server puts off what the owner of a place asks for, or that it leaves.
+        fair(with(system("fair-put-off", ONE), 0, PUT_OFF)),
         // A lease ends while a waiter asks.
         fair(with(system("fair-slow", ONE), 3, NONE)),
         // A place ends while its waiter asks, or is out of touch.
