@@ -3,7 +3,7 @@
 use super::{
     Machine,
     facts::{Answer, Effects, Facts, Terms},
-    field::{Doubt, Op, Sent, What},
+    field::{Doubt, Extension, Op, Sent, What},
     keys::{Channel, Kind, Owner, WaiterKey},
     tenure::{Tenure, Window, end_of},
     time::Time,
@@ -46,7 +46,7 @@ impl<W> Machine<W> {
                     _ => field.leaves_queue(),
                 }
             }
-            What::Renew => self.renewed(index, &sent, answer, facts),
+            What::Renew { extends } => self.renewed(index, &sent, extends, answer, facts, out),
         }
         self.settle(facts, out);
     }
@@ -82,12 +82,11 @@ impl<W> Machine<W> {
                 if let Some(place) = field.place.as_mut().filter(|_| waits) {
                     place.is_refused(sent.at, sent.epoch, limits.poll);
                 }
-                let Some(key) = waiter else { return };
                 if !waits {
-                    out.wake
-                        .extend(self.waiters.finish(key, State::Over(Outcome::Busy)));
+                    self.tell(waiter, Outcome::Busy, out);
                     return;
                 }
+                let Some(key) = waiter else { return };
                 let until = now + remaining.unwrap_or(limits.poll).min(limits.poll);
                 self.waiters.set(
                     key,
@@ -105,10 +104,7 @@ impl<W> Machine<W> {
             Answer::Refused => {
                 field.raise(sent.lease, now, limits);
                 field.loses_its_wait();
-                if let Some(key) = waiter {
-                    out.wake
-                        .extend(self.waiters.finish(key, State::Over(Outcome::Refused)));
-                }
+                self.tell(waiter, Outcome::Refused, out);
             }
             Answer::Unanswered => {
                 field.raise(sent.lease, now, limits);
@@ -184,7 +180,16 @@ impl<W> Machine<W> {
         }
     }
 
-    fn renewed(&mut self, index: usize, sent: &Sent, answer: Answer, facts: &Facts<'_>) {
+    fn renewed(
+        &mut self,
+        index: usize,
+        sent: &Sent,
+        extends: Option<Extension>,
+        answer: Answer,
+        facts: &Facts<'_>,
+        out: &mut Effects<W>,
+    ) {
+        let caller = extends.and_then(|extends| extends.for_waiter);
         let field = &mut self.fields[index];
         let owner = field.owner;
         match answer {
@@ -197,11 +202,16 @@ impl<W> Machine<W> {
                     }
                     tenure.prolong(sent.at, sent.lease, facts.limits);
                     self.outrun(owner);
+                    if let Some(extends) = extends {
+                        self.holds.extend(extends.hold, sent.at + extends.lease);
+                    }
+                    self.tell(caller, Outcome::Extended, out);
                 }
             }
             Answer::Absent => self.lacks(index, 0, facts),
             Answer::Busy { .. } | Answer::Refused => {
-                field.raise(sent.lease, facts.now, facts.limits)
+                field.raise(sent.lease, facts.now, facts.limits);
+                self.tell(caller, Outcome::Refused, out);
             }
             Answer::Passing => field.puts_off(sent, facts.now + facts.limits.retry),
             Answer::Unanswered => {
@@ -303,6 +313,14 @@ impl<W> Machine<W> {
     fn freed(&mut self, facts: &Facts<'_>) {
         if !facts.limits.is_fair {
             self.ask_again(Channel::Lock);
+        }
+    }
+
+    /// A caller that is still there has its outcome.
+    fn tell(&mut self, caller: Option<WaiterKey>, outcome: Outcome, out: &mut Effects<W>) {
+        if let Some(key) = caller {
+            out.wake
+                .extend(self.waiters.finish(key, State::Over(outcome)));
         }
     }
 

@@ -109,14 +109,14 @@ impl<W> Machine<W> {
             .waiters
             .all()
             .all(|(key, waiter)| asked_for(key) == usize::from(waiter.state == State::Asking));
-        let known = self
-            .fields
-            .iter()
-            .filter_map(|field| match field.sent()?.what {
-                What::Acquire { for_waiter, .. } => for_waiter,
-                _ => None,
-            });
-        asks && known.into_iter().all(|key| self.waiters.get(key).is_some())
+        let mut sent = self.fields.iter().filter_map(Field::sent);
+        let is_known = |mut what: What| match what.waiter_mut() {
+            Some(Some(key)) => self.waiters.get(*key).is_some_and(|waiter| {
+                matches!(waiter.state, State::Asking | State::Extending { .. })
+            }),
+            _ => true,
+        };
+        asks && sent.all(|sent| is_known(sent.what))
     }
 
     fn given_have_waiters(&self) -> bool {

@@ -6,10 +6,10 @@
 //!
 //! | answer | to acquire `n` | to release `n` | to renew |
 //! | --- | --- | --- | --- |
-//! | Done | `n` holds; the hold goes to its waiter, to the first one, or to none | `n` holds | the lease |
+//! | Done | `n` holds; the hold goes to its waiter, to the first one, or to none | `n` holds | the lease; an extension is over |
 //! | Busy | no hold; the waiter parks, unless the answer is outdated | - | - |
 //! | Absent | at most `n - 2`; the tenure is lost | at most `n - 1`; in doubt and in time: as Done | none; the tenure is lost |
-//! | Refused | as asked, at most; the caller fails | as before; given up | as before |
+//! | Refused | as asked, at most; the caller fails | as before; given up | as before; an extension fails |
 //! | Passing | as before the request; the caller waits its turn | as before | as before |
 //! | Unanswered | as asked, at most: in doubt | as before: in doubt | as before |
 //!
@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use super::{
     facts::{Limits, Terms},
-    keys::{Kind, OpKey, Owner, WaiterKey},
+    keys::{HoldKey, Kind, OpKey, Owner, WaiterKey},
     place::Place,
     time::Time,
 };
@@ -40,7 +40,18 @@ pub enum What {
         in_time: bool,
     },
     Abandon,
-    Renew,
+    Renew {
+        extends: Option<Extension>,
+    },
+}
+
+/// A renewal that keeps a hold for as long as a caller asks.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Extension {
+    /// The caller, while it is there.
+    pub for_waiter: Option<WaiterKey>,
+    pub hold: HoldKey,
+    pub lease: Duration,
 }
 
 impl What {
@@ -49,7 +60,16 @@ impl What {
             What::Acquire { .. } => Kind::Acquire,
             What::Release { .. } => Kind::Release,
             What::Abandon => Kind::Abandon,
-            What::Renew => Kind::Renew,
+            What::Renew { .. } => Kind::Renew,
+        }
+    }
+
+    /// The caller that waits for the answer, if there is one.
+    pub fn waiter_mut(&mut self) -> Option<&mut Option<WaiterKey>> {
+        match self {
+            What::Acquire { for_waiter, .. } => Some(for_waiter),
+            What::Renew { extends } => extends.as_mut().map(|extends| &mut extends.for_waiter),
+            What::Release { .. } | What::Abandon => None,
         }
     }
 }
@@ -66,6 +86,14 @@ impl Op {
         match self {
             Op::Queued(key) => key.kind,
             Op::Sent(sent) => sent.kind(),
+        }
+    }
+
+    /// Whether it is a renewal that extends no hold.
+    pub fn leaves_leases(self) -> bool {
+        match self {
+            Op::Queued(key) => key.kind == Kind::Renew,
+            Op::Sent(sent) => sent.what == What::Renew { extends: None },
         }
     }
 }

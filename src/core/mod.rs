@@ -17,7 +17,7 @@
 //! | F1 | the belief exceeds the want | release down to the want |
 //! | F2 | a waiter may ask under this field | acquire one more than the live holds |
 //! | F3 | the server's queue may have the owner, and no waiter of it is left | abandon the place |
-//! | F4 | a renewal or a verification is due | renew |
+//! | F4 | a caller extends its hold, or a renewal or a verification is due | renew |
 //!
 //! An operation rests after a passing refusal. A release that rests lets the rows below it wait; another operation gives way to them.
 //!
@@ -55,8 +55,10 @@ mod tests;
 pub mod time;
 pub mod waiters;
 
+use std::time::Duration;
+
 use facts::{Ask, Effects, Facts, Request};
-use field::{Field, Op, Sent, What};
+use field::{Field, Op, Sent};
 use keys::{Channel, HoldKey, Kind, OpKey, Owner, WaiterKey};
 use listener::Listener;
 use tenure::{HoldState, Holds, Tenure};
@@ -142,17 +144,26 @@ impl<W> Machine<W> {
     /// A caller has gone. What it asked for is released if no other caller wants it.
     pub fn leave(&mut self, facts: &Facts<'_>, key: WaiterKey, out: &mut Effects<W>) {
         self.expire(facts);
-        for sent in self.asks_mut(Channel::Lock) {
-            if let What::Acquire { for_waiter, .. } = &mut sent.what
-                && *for_waiter == Some(key)
-            {
-                *for_waiter = None;
-            }
-        }
+        self.forget_caller(key);
         if let Some(State::Given(hold)) = self.waiters.remove(key).map(|waiter| waiter.state) {
             self.end_hold(hold, facts, out);
         }
         self.settle(facts, out);
+    }
+
+    /// A caller extends a hold to `lease` from now on, unless it lasts longer. It waits for its outcome, unless the hold is lost.
+    pub fn extend(
+        &mut self,
+        facts: &Facts<'_>,
+        hold: HoldKey,
+        lease: Duration,
+        out: &mut Effects<W>,
+    ) -> Option<WaiterKey> {
+        self.expire(facts);
+        let tenure = self.tenure.filter(|_| self.holds.is_live(hold));
+        let waiter = tenure.map(|tenure| self.waiters.add_extending(tenure.holder, hold, lease));
+        self.settle(facts, out);
+        waiter
     }
 
     /// A guard ends. `waits`: its caller waits for the answer to the release, as a waiter.
@@ -304,6 +315,14 @@ impl<W> Machine<W> {
 }
 
 impl<W> Machine<W> {
+    /// The request under way for a caller that has gone has no taker.
+    fn forget_caller(&mut self, key: WaiterKey) {
+        let sent = self.fields.iter_mut().filter_map(Field::sent_mut);
+        for waiter in sent.filter_map(|sent| sent.what.waiter_mut()) {
+            *waiter = waiter.filter(|waiter| *waiter != key);
+        }
+    }
+
     /// The lock may be free: the waiters that listen there ask again, each in its turn.
     fn ask_again(&mut self, channel: Channel) {
         self.waiters.unpark(|owner| hears(owner, channel), |_| true);

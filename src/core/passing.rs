@@ -3,7 +3,8 @@
 use super::{
     Machine,
     facts::{Effects, Facts, Terms},
-    keys::{HoldKey, Kind, Owner, WaiterKey},
+    field::Op,
+    keys::{HoldKey, Owner, WaiterKey},
     tenure::{Hold, HoldState, Tenure, Window},
     time::Time,
     waiters::State,
@@ -76,11 +77,14 @@ impl<W> Machine<W> {
     ) -> Option<WaiterKey> {
         let field = &self.fields[self.find(tenure.field)?];
         let is_open = matches!(tenure.window, Window::Open { until } if !until.has_come(facts.now));
-        let is_quiet = field.op.is_none_or(|op| op.kind() == Kind::Renew);
+        let is_quiet = field.op.is_none_or(Op::leaves_leases);
         let is_fresh =
             2 * tenure.valid_until.left(facts.now) > facts.limits.watched_lease - tenure.allowance;
-        let may_pass =
-            facts.limits.hands_off && is_open && is_quiet && is_fresh && last.ends.is_none();
+        let may_pass = facts.limits.hands_off
+            && is_open
+            && is_quiet
+            && is_fresh
+            && last.may_pass(facts.now, facts.limits);
         self.first_for(may_pass, tenure.field, facts)
     }
 
@@ -104,7 +108,7 @@ impl<W> Machine<W> {
     pub(super) fn give(
         &mut self,
         to: WaiterKey,
-        ends: Option<Time>,
+        until: Option<Time>,
         facts: &Facts<'_>,
         out: &mut Effects<W>,
     ) {
@@ -113,7 +117,8 @@ impl<W> Machine<W> {
                 to,
                 since: facts.now,
             },
-            ends,
+            is_watched: until.is_none(),
+            until,
         });
         out.wake.extend(self.waiters.finish(to, State::Given(hold)));
     }

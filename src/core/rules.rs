@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{
     Machine,
     facts::{Effects, Facts, Request, Terms},
-    field::{Field, Op, Sent, What},
+    field::{Extension, Field, Op, Sent, What},
     keys::{Channel, Kind, OpKey, Owner, WaiterKey},
     tenure::{Tenure, Window},
     waiters::{Outcome, State, Waiter},
@@ -150,10 +150,18 @@ impl<W> Machine<W> {
         if is_left && !field.rests(Kind::Abandon) {
             return Some(What::Abandon);
         }
-        let is_due =
-            |tenure: &Tenure| tenure.ask_at.has_come(facts.now) && self.is_asked_about(tenure);
+        let extends = self.waiters.find_extending(|_| true);
+        let extends = extends.map(|(key, hold, lease)| Extension {
+            for_waiter: Some(key),
+            hold,
+            lease,
+        });
+        let is_due = |tenure: &Tenure| {
+            let is_time = tenure.ask_at.has_come(facts.now);
+            extends.is_some() || (is_time && self.is_asked_about(tenure))
+        };
         here.filter(|tenure| is_due(tenure) && !field.rests(Kind::Renew))
-            .map(|_| What::Renew)
+            .map(|_| What::Renew { extends })
     }
 
     /// Whether the client asks the server about the tenure from time to time.
@@ -228,7 +236,7 @@ impl<W> Machine<W> {
                 }
                 (lease, Request::Release { holds, lease })
             }
-            What::Renew => {
+            What::Renew { extends } => {
                 let is_watched = self.holds.is_watched();
                 let tenure = self.tenure.as_mut().expect("a renewal is due for a tenure");
                 tenure.ask_at = now + limits.watched_lease / 30;
@@ -238,6 +246,7 @@ impl<W> Machine<W> {
                     true => rest.max(limits.watched_lease),
                     false => rest,
                 };
+                let lease = extends.map_or(lease, |extends| extends.lease.max(lease));
                 (lease, Request::Renew { lease })
             }
         };
@@ -278,7 +287,7 @@ impl<W> Machine<W> {
         (lease, Request::Acquire { holds, lease, wait })
     }
 
-    /// Ends the waits for releases that the belief shows to be over.
+    /// Ends the waits for releases that the belief shows to be over, and for extensions of holds that are lost.
     pub(super) fn answer_ends(&mut self, out: &mut Effects<W>) {
         let is_over = |machine: &Self, state: State| match state {
             State::Ending { field, rest } => machine.is_release_over(field, rest),
@@ -287,6 +296,15 @@ impl<W> Machine<W> {
         while let Some(key) = self.waiters.find(|waiter| is_over(self, waiter.state)) {
             out.wake
                 .extend(self.waiters.finish(key, State::Over(Outcome::Released)));
+        }
+        let lost = |machine: &Self| {
+            let is_lost = |hold| !machine.holds.is_live(hold);
+            machine.waiters.find_extending(is_lost)
+        };
+        while let Some((key, ..)) = lost(self) {
+            self.forget_caller(key);
+            out.wake
+                .extend(self.waiters.finish(key, State::Over(Outcome::Lost)));
         }
     }
 

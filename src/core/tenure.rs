@@ -12,8 +12,10 @@ use super::{
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Hold {
     pub state: HoldState,
-    /// The end of a fixed lease, as the server was told; `None` for a hold that the client renews.
-    pub ends: Option<Time>,
+    /// Whether the client renews the hold.
+    pub is_watched: bool,
+    /// Until when the server was told to keep the hold, whatever the client renews: a lease of its own, or an extension.
+    pub until: Option<Time>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -35,6 +37,20 @@ impl Hold {
 
     fn is_guarded(&self) -> bool {
         self.state == HoldState::Guarded
+    }
+
+    /// The lease that the hold needs from now on.
+    fn needs(&self, now: Time, limits: &Limits) -> Duration {
+        let watched = match self.is_watched {
+            true => limits.watched_lease,
+            false => Duration::ZERO,
+        };
+        self.until.map_or(watched, |end| end.left(now).max(watched))
+    }
+
+    /// Whether the hold has the lease of a watched hold, and no longer one.
+    pub fn may_pass(&self, now: Time, limits: &Limits) -> bool {
+        self.is_watched && self.needs(now, limits) == limits.watched_lease
     }
 }
 
@@ -88,20 +104,33 @@ impl Holds {
     /// Whether a guard has a hold that the client renews.
     pub fn is_watched(&self) -> bool {
         self.live()
-            .any(|(_, hold)| hold.is_guarded() && hold.ends.is_none())
+            .any(|(_, hold)| hold.is_guarded() && hold.is_watched)
     }
 
-    pub fn has_fixed(&self) -> bool {
-        self.live().any(|(_, hold)| hold.ends.is_some())
+    /// Whether a hold has a lease of its own, or was extended.
+    pub fn has_lease(&self) -> bool {
+        self.live().any(|(_, hold)| hold.until.is_some())
     }
 
     /// The lease that the holds need from now on.
     pub fn lease(&self, now: Time, limits: &Limits) -> Duration {
-        let needs = self.live().map(|(_, hold)| match hold.ends {
-            None => limits.watched_lease,
-            Some(end) => end.left(now),
-        });
+        let needs = self.live().map(|(_, hold)| hold.needs(now, limits));
         needs.max().unwrap_or_default()
+    }
+
+    pub fn is_live(&self, key: HoldKey) -> bool {
+        self.get(key).is_some_and(Hold::is_live)
+    }
+
+    /// The server keeps the hold until then.
+    pub fn extend(&mut self, key: HoldKey, until: Time) {
+        if let Some(hold) = self
+            .records
+            .get_mut(key.0 as usize)
+            .and_then(Option::as_mut)
+        {
+            hold.until = hold.until.max(Some(until));
+        }
     }
 
     /// Marks the live holds as lost. Holds that were not taken have no task that would ask: returns their waiters, the earliest first.
@@ -139,7 +168,7 @@ impl Holds {
     #[cfg(any(test, feature = "explorer"))]
     pub fn rebase(&mut self, of_ends: impl Fn(Time) -> Time, of_begins: impl Fn(Time) -> Time) {
         for hold in self.records.iter_mut().flatten() {
-            hold.ends = hold.ends.map(&of_ends);
+            hold.until = hold.until.map(&of_ends);
             if let HoldState::Given { since, .. } = &mut hold.state {
                 *since = of_begins(*since);
             }

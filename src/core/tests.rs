@@ -11,6 +11,7 @@ use super::{
     waiters::{Outcome, State},
 };
 
+mod extend;
 mod fair;
 mod put_off;
 

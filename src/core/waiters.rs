@@ -8,9 +8,10 @@
 //! | Given | has a hold that it has not taken | its next poll; the pick-up time: Stalled |
 //! | Stalled | was too late for a hold | its next poll: Queued, at the end |
 //! | Ending | waits for the answer to a release | the answer: Over |
+//! | Extending | waits for the extension of its hold | the answer to a renewal that extends it, the loss of the hold: Over |
 //! | Over | has its outcome | its next poll |
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, time::Duration};
 
 use super::{
     facts::{Ask, Terms},
@@ -32,6 +33,11 @@ pub enum State {
         field: Owner,
         rest: u32,
     },
+    /// The extension of a hold.
+    Extending {
+        hold: HoldKey,
+        lease: Duration,
+    },
     Over(Outcome),
 }
 
@@ -41,7 +47,8 @@ pub enum Outcome {
     Hold(HoldKey),
     Busy,
     Released,
-    /// The hold was gone before its release.
+    Extended,
+    /// The hold was gone before its release, or its extension.
     Lost,
     Refused,
 }
@@ -69,6 +76,8 @@ pub struct Waiters<W> {
     of_owners: Vec<(Owner, Tries, WaiterKey)>,
     /// How many records are Parked.
     parked: u32,
+    /// How many records are Extending.
+    extending: u32,
 }
 
 impl<W> Default for Waiters<W> {
@@ -80,6 +89,7 @@ impl<W> Default for Waiters<W> {
             trying: VecDeque::new(),
             of_owners: Vec::new(),
             parked: 0,
+            extending: 0,
         }
     }
 }
@@ -109,6 +119,18 @@ impl<W> Waiters<W> {
         })
     }
 
+    /// Adds a caller that waits for the extension of a hold.
+    pub fn add_extending(&mut self, owner: Owner, hold: HoldKey, lease: Duration) -> WaiterKey {
+        self.extending += 1;
+        self.add(Waiter {
+            owner,
+            terms: Terms::Fixed(lease),
+            waits: false,
+            state: State::Extending { hold, lease },
+            waker: None,
+        })
+    }
+
     fn add(&mut self, waiter: Waiter<W>) -> WaiterKey {
         match self.free.pop() {
             Some(index) => {
@@ -134,6 +156,10 @@ impl<W> Waiters<W> {
         match waiter.state {
             State::Parked { .. } => self.parked -= 1,
             State::Queued | State::Asking => {}
+            State::Extending { .. } => {
+                self.extending -= 1;
+                return;
+            }
             _ => return,
         }
         let line = self.line(waiter.waits);
@@ -186,7 +212,9 @@ impl<W> Waiters<W> {
             (true, true) => {
                 self.parked -= u32::from(matches!(waiter.state, State::Parked { .. }));
             }
-            (false, false) => {}
+            (false, false) => {
+                self.extending -= u32::from(matches!(waiter.state, State::Extending { .. }));
+            }
         }
         self.parked += u32::from(matches!(state, State::Parked { .. }));
         self.records[key.0 as usize] = Some(Waiter { state, ..waiter });
@@ -259,6 +287,20 @@ impl<W> Waiters<W> {
         let waiting = self.queue.iter().take(most);
         let keys = waiting.chain(&self.trying).copied();
         keys.filter_map(|key| Some((key, self.get(key)?)))
+    }
+
+    /// A caller that waits for the extension of its hold.
+    pub fn find_extending(
+        &self,
+        chosen: impl Fn(HoldKey) -> bool,
+    ) -> Option<(WaiterKey, HoldKey, Duration)> {
+        if self.extending == 0 {
+            return None;
+        }
+        self.all().find_map(|(key, waiter)| match waiter.state {
+            State::Extending { hold, lease } if chosen(hold) => Some((key, hold, lease)),
+            _ => None,
+        })
     }
 
     /// The first caller that only tries, and is not of the holder.

@@ -5,6 +5,7 @@ use crate::{
     core::field::{Field, Sent},
     core::keys::{Channel, Kind, Owner},
     core::tenure::{Hold, HoldState, Tenure},
+    core::time::Time,
     core::waiters::{Outcome, State},
     event::Event,
     server::Holder,
@@ -155,6 +156,9 @@ impl World {
                 if count < live && (count == 0 || !known.hurt) {
                     return Some("a valid hold is not at the server");
                 }
+                if live > 0 && client.needs_more_than(valid) {
+                    return Some("a hold is valid for less than its lease");
+                }
                 if valid + 1 > u8::from(client.lags) + self.data.left {
                     return Some(
                         "a hold is valid within the allowance before the server's expiry, or after it",
@@ -218,6 +222,9 @@ impl World {
             if (0..).zip(&client.tasks).any(waits_in_vain) {
                 return Some("a caller that only tries waits");
             }
+            if client.forgets_an_extension() {
+                return Some("a caller waits for an extension, and no request for it is due");
+            }
             let holder = machine.tenure().map(|tenure| tenure.holder);
             if holder.is_some_and(|holder| machine.waiters().is_parked(holder)) {
                 return Some("a waiter of the holder is parked");
@@ -259,10 +266,11 @@ impl World {
                 if valid > 0 && !known.forced && (most != count || count != live) && !is_hurt {
                     return Some("belief and server differ when all is quiet");
                 }
-                let is_watched = live > 0 && !machine.holds().has_fixed();
+                let is_watched = live > 0 && !machine.holds().has_lease();
                 let watched = in_ticks(system.limits.watched_lease);
-                // A failover may bring back a longer lease of an earlier hold.
-                if is_watched && system.budget.failovers == 0 && self.data.left > watched {
+                // A failover may bring back a longer lease of an earlier hold, and an extension may be executed without an answer.
+                let is_told = system.budget.failovers == 0 && !system.loses_extensions();
+                if is_watched && is_told && self.data.left > watched {
                     return Some(
                         "holds that are renewed keep the lock for longer than their lease",
                     );
@@ -292,12 +300,30 @@ impl Client {
         tenure.map_or(0, |tenure| in_ticks(tenure.valid_until.left(NOW)))
     }
 
+    /// Whether a hold has a longer lease, but for the allowance.
+    fn needs_more_than(&self, valid: u8) -> bool {
+        let mut holds = self.machine.holds().live();
+        let left = |until: Time| in_ticks(until.left(NOW));
+        holds.any(|(_, hold)| hold.until.is_some_and(|until| left(until) > valid + 1))
+    }
+
     /// The unlocks that are told that their hold was gone.
     pub(crate) fn told_lost(&self) -> usize {
         let states = self.machine.waiters().all().map(|(_, waiter)| waiter.state);
         states
             .filter(|state| *state == State::Over(Outcome::Lost))
             .count()
+    }
+
+    /// Whether a caller waits for an extension that nobody asks for.
+    fn forgets_an_extension(&self) -> bool {
+        let waits = self.machine.waiters().find_extending(|_| true).is_some();
+        waits
+            && self
+                .machine
+                .fields()
+                .iter()
+                .all(|field| field.does().is_none())
     }
 
     pub(crate) fn lost_guards(&self) -> impl Iterator<Item = &Hold> {
@@ -322,7 +348,7 @@ impl Client {
     }
 
     pub(crate) fn has_lost_early(&self) -> bool {
-        let mut ends = self.lost_guards().filter_map(|hold| hold.ends);
+        let mut ends = self.lost_guards().filter_map(|hold| hold.until);
         ends.any(|end| end.left(NOW) > TICK)
     }
 

@@ -313,13 +313,13 @@ impl World {
             let in_time = self.budget == system.budget
                 && self.ticks == system.ticks
                 && !(system.clocks_lag || system.timers_lag);
-            let renews = |hold: &Hold| hold.ends.is_none();
+            let renews = |hold: &Hold| hold.is_watched;
             if !lasts && in_time && self.clients[index].lost_guards().any(renews) {
                 self.is_wrong("a hold is lost by the clock although nothing is late");
             }
             if !lasts && self.clients[index].has_lost_early() {
                 self.is_wrong(
-                    "a hold with a lease of its own is lost by the clock before its time",
+                    "a hold with a lease of its own, or an extension, is lost by the clock before its time",
                 );
             }
             self.in_allowance[index] =

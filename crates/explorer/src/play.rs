@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::{
     core::facts::{Answer, Ask, Effects, Facts, Limits, Request, Terms},
     core::keys::{Kind, OpKey, Owner},
+    core::tenure::HoldState,
     core::waiters::Outcome,
     core::{Ended, Machine},
     event::Event,
@@ -233,6 +234,7 @@ impl World {
                 self.clients[client as usize].tasks[task as usize].step += 1;
                 return self.end_guard(client, task, true, system);
             }
+            Step::Extend => return self.extend(client, task, system),
             Step::LockFixed => Terms::Fixed(system.fixed_lease),
             Step::Lock | Step::Try => Terms::Watched,
         };
@@ -248,6 +250,22 @@ impl World {
         self.poll(client, task, system);
     }
 
+    fn extend(&mut self, client: u8, task: u8, system: &System) {
+        let state = &self.clients[client as usize].tasks[task as usize];
+        let hold = *state.guards.last().expect("the task has a guard");
+        let key = self.event(client, system, |machine, facts, out| {
+            machine.extend(facts, hold, system.fixed_lease, out)
+        });
+        let state = &mut self.clients[client as usize].tasks[task as usize];
+        match key {
+            Some(key) => {
+                state.phase = Phase::Waiting(key);
+                self.poll(client, task, system);
+            }
+            None => state.step += 1,
+        }
+    }
+
     pub(crate) fn poll(&mut self, client: u8, task: u8, system: &System) {
         let state = &mut self.clients[client as usize].tasks[task as usize];
         state.is_woken = false;
@@ -261,6 +279,14 @@ impl World {
         let Some(outcome) = outcome else { return };
         if outcome == Outcome::Busy && !self.tries(client, task, system) {
             self.is_wrong("a caller that waits is refused");
+        }
+        let state = &self.clients[client as usize];
+        let guard = state.tasks[task as usize].guards.last();
+        let hold = guard.and_then(|hold| state.machine.holds().get(*hold));
+        let is_recorded =
+            hold.is_none_or(|hold| hold.state == HoldState::Lost || hold.until.is_some());
+        if outcome == Outcome::Extended && !is_recorded {
+            self.is_wrong("an extended hold has the lease of one that is not");
         }
         let state = &mut self.clients[client as usize].tasks[task as usize];
         state.phase = Phase::Ready;

@@ -58,7 +58,7 @@ impl fmt::Display for Client {
                     _ => "guarded",
                 };
                 write!(f, " {state}")?;
-                if let Some(end) = hold.ends {
+                if let Some(end) = hold.until {
                     write!(f, "<{}", ticks(end))?;
                 }
             }

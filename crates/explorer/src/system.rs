@@ -18,6 +18,8 @@ pub enum Step {
     LockFixed,
     Try,
     Unlock,
+    /// Of the latest guard, to the fixed lease.
+    Extend,
 }
 
 /// A small system: its tasks, its times, and how much may go wrong in it.
@@ -49,6 +51,15 @@ pub struct System {
     pub batches: bool,
     /// Whether messages come from another server, to which the connections outlast a failover.
     pub elsewhere: bool,
+}
+
+impl System {
+    /// Whether an extension may be executed without its hold being marked.
+    pub(crate) fn loses_extensions(&self) -> bool {
+        let extends = self.tasks.iter().flatten().flatten();
+        let may_lose = self.budget.breaks > 0 || self.budget.dropped_futures > 0;
+        may_lose && extends.into_iter().any(|step| *step == Step::Extend)
+    }
 }
 
 /// The faults that may still happen, by kind and in all.

@@ -179,13 +179,15 @@ impl World {
         self.wrong = self.wrong.or(Some(rule));
     }
 
-    /// An unlock without a guard is skipped. A task without further steps is done.
+    /// An unlock or an extension without a guard is skipped. A task without further steps is done.
     pub(crate) fn skip_steps(&mut self, system: &System) {
         for (client, steps) in self.clients.iter_mut().zip(&system.tasks) {
             for (task, steps) in client.tasks.iter_mut().zip(steps) {
                 while task.phase == Phase::Ready {
                     match steps.get(task.step as usize) {
-                        Some(Step::Unlock) if task.guards.is_empty() => task.step += 1,
+                        Some(Step::Unlock | Step::Extend) if task.guards.is_empty() => {
+                            task.step += 1;
+                        }
                         Some(_) => break,
                         None => task.phase = Phase::Done,
                     }

@@ -6,14 +6,15 @@ use crate::{
     system::{Budget, Step, System, TICK},
 };
 
-/// The steps of a task: `L` lock, `F` lock with a lease of its own, `T` try, `U` unlock.
+/// The steps of a task: `L` lock, `F` lock with a lease of its own, `T` try, `U` unlock, `E` extend.
 pub(super) fn steps(text: &str) -> Vec<Step> {
     let step = |letter| match letter {
         'L' => Step::Lock,
         'F' => Step::LockFixed,
         'T' => Step::Try,
         'U' => Step::Unlock,
-        _ => unreachable!("a step is one of L, F, T, U"),
+        'E' => Step::Extend,
+        _ => unreachable!("a step is one of L, F, T, U, E"),
     };
     text.chars().map(step).collect()
 }
@@ -168,6 +169,7 @@ pub(super) const ONE: [[&str; 2]; 2] = [["LU", ""], ["LU", ""]];
 pub(super) const LOCAL: [[&str; 2]; 2] = [["LU", "LU"], ["LU", ""]];
 pub(super) const ALONE: [[&str; 2]; 2] = [["LU", "LU"], ["", ""]];
 pub(super) const NESTED: [[&str; 2]; 2] = [["LLUU", "LU"], ["", ""]];
+pub(super) const EXTENDED: [[&str; 2]; 2] = [["LEU", "LU"], ["", ""]];
 pub(super) const REENTRY: [[&str; 2]; 2] = [["LLUU", ""], ["LU", ""]];
 
 /// The server keeps the queue.

@@ -73,6 +73,26 @@ fn small_plain() -> Vec<System> {
         ),
         with(system("fixed-pair", [["LFUU", ""], ["LU", ""]]), 0, BREAK),
         with(system("fixed-local", [["FU", "LU"], ["", ""]]), 1, NONE),
+        // A hold is extended, and ends inside another one, or passes on.
+        with(system("extend", EXTENDED), 1, NONE),
+        with(system("extend-drops", EXTENDED), 0, BREAK_AND_DROPS),
+        with(system("extend-inner", [["LLEUU", "LU"], ["", ""]]), 1, NONE),
+        with(system("extend-outer", [["LELUU", ""], ["", ""]]), 1, NONE),
+        with(
+            system("extend-fixed", [["FEU", ""], ["LU", ""]]),
+            1,
+            PUT_OFF,
+        ),
+        twins(with(
+            system("extend-twins", [["LEU", "LEU"], ["", ""]]),
+            0,
+            BREAK_AND_DROPS,
+        )),
+        keeping(with(
+            system("extend-failover", [["LEU", ""], ["", ""]]),
+            1,
+            FAILOVER,
+        )),
         twins(with(system("twins-nested", NESTED), 0, BREAK_AND_DROPS)),
         twins(with(
             system("twins-again", again),
