@@ -14,6 +14,8 @@ pub struct Facts<'a> {
     /// Counts the connections. Answers to requests of an earlier one may be those of another server.
     pub epoch: u32,
     pub limits: &'a Limits,
+    /// Whether the client serves callers: it is not being shut down.
+    pub is_open: bool,
 }
 
 /// What the kind of the lock and the configuration say.

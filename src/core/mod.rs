@@ -42,6 +42,7 @@
 
 pub mod answers;
 pub mod check;
+pub mod closing;
 pub mod facts;
 pub mod field;
 pub mod keys;

@@ -14,6 +14,9 @@ use super::{
 impl<W> Machine<W> {
     /// Derives the effects of the facts.
     pub(super) fn settle(&mut self, facts: &Facts<'_>, out: &mut Effects<W>) {
+        if !facts.is_open {
+            self.turn_away(facts, out);
+        }
         if let Some(tenure) = self.tenure {
             // A refusal says no more: whatever ends this tenure, the first waiter asks.
             let is_beside = |owner| !facts.limits.is_fair || owner == tenure.holder;

@@ -11,6 +11,7 @@ use super::{
     waiters::{Outcome, State},
 };
 
+mod closing;
 mod extend;
 mod fair;
 mod put_off;
@@ -26,6 +27,7 @@ struct Rig {
     limits: Limits,
     now: Time,
     epoch: u32,
+    is_open: bool,
     /// The requests since the last look.
     sent: Vec<(Owner, Request)>,
     woken: Vec<Owner>,
@@ -50,6 +52,7 @@ impl Rig {
             },
             now: Time::from_nanos(1_000_000_000),
             epoch: 0,
+            is_open: true,
             sent: Vec::new(),
             woken: Vec::new(),
             listens: Vec::new(),
@@ -66,6 +69,7 @@ impl Rig {
             now: self.now,
             epoch: self.epoch,
             limits: &limits,
+            is_open: self.is_open,
         };
         let result = event(&mut self.machine, &facts, &mut out);
         assert_eq!(self.machine.broken(&facts), None);
@@ -159,6 +163,7 @@ impl Rig {
             now: self.now,
             epoch: self.epoch,
             limits: &self.limits,
+            is_open: self.is_open,
         };
         self.machine.look_at(&facts)
     }

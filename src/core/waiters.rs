@@ -10,6 +10,8 @@
 //! | Ending | waits for the answer to a release | the answer: Over |
 //! | Extending | waits for the extension of its hold | the answer to a renewal that extends it, the loss of the hold: Over |
 //! | Over | has its outcome | its next poll |
+//!
+//! At the end of the client, all but Ending and Extending are Over.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -51,6 +53,8 @@ pub enum Outcome {
     /// The hold was gone before its release, or its extension.
     Lost,
     Refused,
+    /// The client is being shut down.
+    Closed,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]

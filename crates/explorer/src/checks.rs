@@ -222,6 +222,9 @@ impl World {
             if (0..).zip(&client.tasks).any(waits_in_vain) {
                 return Some("a caller that only tries waits");
             }
+            if client.keeps_a_caller() {
+                return Some("a caller of a client that closes waits");
+            }
             if client.forgets_an_extension() {
                 return Some("a caller waits for an extension, and no request for it is due");
             }
@@ -257,6 +260,9 @@ impl World {
                 let waits = field.is_some_and(|field| field.free_after > NOW);
                 if valid > 0 && known.cut {
                     return Some("a hold that a failover cut counts as valid when all is quiet");
+                }
+                if self.leaves_a_hold(index, owner) && !waits {
+                    return Some("a client that has closed leaves a hold that it was to release");
                 }
                 let rests = field.is_some_and(|field| field.rests_until().is_some());
                 if known.brought_back || is_given_up || rests {
@@ -315,7 +321,7 @@ impl Client {
             .count()
     }
 
-    /// Whether a caller waits for an extension that nobody asks for.
+    /// Whether a caller waits for an extension, and no request is under way or rests.
     fn forgets_an_extension(&self) -> bool {
         let waits = self.machine.waiters().find_extending(|_| true).is_some();
         waits

@@ -26,7 +26,12 @@ pub enum Event {
     BreakListening(u8),
     Force,
     Failover(u8),
-    Tick { quiet: bool },
+    /// With whether the holds that are left are released.
+    Close(u8, bool),
+    Finish(u8),
+    Tick {
+        quiet: bool,
+    },
     ClockTick(u8),
 }
 impl Event {
@@ -44,6 +49,7 @@ impl Event {
                 | Noticed(_)
                 | ListenAgain(_)
                 | Timer(_)
+                | Finish(_)
         )
     }
 
@@ -60,6 +66,7 @@ impl Event {
                 | BreakListening(_)
                 | Force
                 | Failover(_)
+                | Close(..)
         )
     }
 }

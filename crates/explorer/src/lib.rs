@@ -9,6 +9,7 @@ pub mod event;
 mod fair;
 mod fifo;
 mod key;
+mod life;
 mod network;
 mod play;
 pub mod search;

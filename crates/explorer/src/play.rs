@@ -11,7 +11,7 @@ use crate::{
     event::Event,
     server::{Data, Holder},
     system::{Budget, Step, System, TASKS},
-    world::{FromServer, NOW, Phase, World, facts},
+    world::{FromServer, Phase, World, facts},
 };
 
 impl World {
@@ -123,6 +123,8 @@ impl World {
                 self.wrote(before);
             }
             Event::Failover(number) => self.fail_over(number, system),
+            Event::Close(client, releases) => self.close(client, releases, system),
+            Event::Finish(client) => self.finish(client, system),
             Event::Tick { quiet } => self.tick(quiet, system),
             Event::ClockTick(client) => self.clock_tick(client, system),
         }
@@ -147,11 +149,7 @@ impl World {
         let index = client as usize;
         let mut out = Effects::default();
         let state = &mut self.clients[index];
-        let facts = Facts {
-            now: NOW,
-            epoch: state.epoch,
-            limits: &system.limits,
-        };
+        let facts = facts(state, system);
         let result = event(&mut state.machine, &facts, &mut out);
         if self.wrong.is_none() {
             let spins = state.machine.spins(&facts);
@@ -184,6 +182,7 @@ impl World {
             machine.build(facts, key, out)
         });
         if let Some(request) = request {
+            let at_end = self.check_request(client, key.field, request);
             let waiters = self.clients[client as usize].machine.waiters();
             let waits = waiters.first_of(key.field).is_some();
             let known = &mut self.known[client as usize][key.field.0 as usize];
@@ -201,7 +200,7 @@ impl World {
                 _ => None,
             };
             known.placed |= matches!(request, Request::Acquire { wait: Some(_), .. });
-            self.wrong = self.wrong.or(rule);
+            self.wrong = self.wrong.or(rule).or(at_end);
             if matches!(request, Request::Acquire { .. }) {
                 self.clients[client as usize].is_ask_doubted = false;
             }
@@ -350,6 +349,7 @@ impl World {
                     self.known[client][owner].placed_again = false;
                 }
                 if self.data.holds_of(holder) == 0 {
+                    self.known[client][owner].left = false;
                     self.known[client][owner].brought_back = false;
                 }
             }

@@ -74,6 +74,8 @@ pub struct Budget {
     /// Requests that the server refuses for a passing reason.
     pub put_off: u8,
     pub failovers: u8,
+    /// Clients that are shut down.
+    pub closes: u8,
     pub late_pick_ups: u8,
     pub all: u8,
 }

@@ -9,6 +9,7 @@ use crate::{
     core::time::Time,
     event::Event,
     fifo::Fifo,
+    life::Life,
     server::{Data, Holder},
     system::{Budget, Step, System, TASKS, TICK},
 };
@@ -53,6 +54,7 @@ pub(crate) struct Client {
     pub(crate) listens_again: bool,
     pub(crate) is_reconnected: bool,
     pub(crate) epoch: u32,
+    pub(crate) life: Life,
     /// Its clock is one tick late.
     pub(crate) lags: bool,
     /// Since the tenure was last confirmed, a message or a reconnection has put it in doubt.
@@ -76,6 +78,8 @@ pub(crate) struct Known {
     pub(crate) forced: bool,
     /// A failover took something of its last hold.
     pub(crate) hurt: bool,
+    /// Its client has ended, and leaves it to its lease.
+    pub(crate) left: bool,
     /// A failover cut its tenure, and its client does not know.
     pub(crate) cut: bool,
     /// A failover brought back a hold that its client had left.
@@ -140,6 +144,7 @@ impl World {
             listens_again: false,
             is_reconnected: false,
             epoch: 0,
+            life: Life::Open,
             lags: false,
             is_doubted: false,
             is_ask_doubted: false,
@@ -305,6 +310,12 @@ impl World {
         }
         let is_used = client.tasks.iter().any(|task| task.phase != Phase::Done)
             || !client.machine.fields().is_empty();
+        if client.may_finish() {
+            out.push(Event::Finish(index));
+        }
+        if self.budget.closes > 0 && client.life == Life::Open && is_used {
+            out.extend([true, false].map(|releases| Event::Close(index, releases)));
+        }
         if client.is_up && !client.listens_again && self.budget.breaks > 0 && is_used {
             out.push(Event::Break(index));
             if client.machine.listens() {
@@ -348,5 +359,6 @@ pub(crate) fn facts<'a>(client: &Client, system: &'a System) -> Facts<'a> {
         now: NOW,
         epoch: client.epoch,
         limits: &system.limits,
+        is_open: client.life == Life::Open,
     }
 }

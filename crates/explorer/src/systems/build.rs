@@ -72,6 +72,7 @@ pub(super) const NONE: Budget = Budget {
     refused: 0,
     put_off: 0,
     failovers: 0,
+    closes: 0,
     late_pick_ups: 0,
     all: 0,
 };
@@ -102,6 +103,11 @@ pub(super) const REFUSED: Budget = Budget {
 pub(super) const PUT_OFF: Budget = Budget {
     put_off: 1,
     dropped_futures: 1,
+    ..NONE
+};
+pub(super) const CLOSED: Budget = Budget {
+    closes: 1,
+    all: 1,
     ..NONE
 };
 pub(super) const FAILOVER: Budget = Budget {

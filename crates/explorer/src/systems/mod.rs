@@ -114,6 +114,28 @@ fn small_plain() -> Vec<System> {
         with(system("reentry-force", REENTRY), 1, FORCED),
         late(with(system("local-clocks", LOCAL), 0, NONE)),
         with(system("local-break", LOCAL), 0, BREAK),
+        // A client is shut down: callers wait, ask, enter again, and extend their holds.
+        with(system("close-pair", ONE), 1, CLOSED),
+        with(system("close-local", ALONE), 1, CLOSED),
+        twins(with(
+            system("close-nested", NESTED),
+            0,
+            Budget {
+                breaks: 1,
+                all: 2,
+                ..CLOSED
+            },
+        )),
+        with(
+            system("close-extend", EXTENDED),
+            0,
+            Budget {
+                put_off: 1,
+                late_pick_ups: 1,
+                all: 2,
+                ..CLOSED
+            },
+        ),
         // No task hands the lock to another one in memory, nor does a caller that has gone.
         apart(with(system("apart", ALONE), 0, DROPS)),
         // A request is under way for longer than a lease.
@@ -208,6 +230,8 @@ fn small_fair() -> Vec<System> {
         fair(with(system("fair-refused", ALONE), 0, refused)),
         // The server puts off what the owner of a place asks for, or that it leaves.
         fair(with(system("fair-put-off", ONE), 0, PUT_OFF)),
+        // A client is shut down, and leaves its places.
+        fair(with(system("fair-close", ALONE), 0, CLOSED)),
         // A lease ends while a waiter asks.
         fair(with(system("fair-slow", ONE), 3, NONE)),
         // A place ends while its waiter asks, or is out of touch.
