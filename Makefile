@@ -87,7 +87,7 @@ SUBMAKE := $(MAKE) --no-print-directory
 	lint-lean without-features doc programs bench-peers \
 	output bench-compare bench-shares bench-check bench-gauges bench-permits weight soak tokens peers interop-all servers servers-all topologies failovers \
 	package msrv minimal-versions api deny typos semver \
-	compose windows windows-tests other-platforms models explore explore-mutants simulate simulate-mutants differential run-small run-interop run-interop-all run-topologies run-failovers
+	compose windows windows-tests other-platforms models explore explore-walks explore-mutants simulate simulate-mutants differential run-small run-interop run-interop-all run-topologies run-failovers
 
 help: ## Lists the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -148,6 +148,7 @@ run-small:
 	tools/run-tests.sh models "under loom"
 	tools/run-tests.sh explorer:server "in memory"
 	tools/run-tests.sh explorer:small "in memory"
+	tools/run-tests.sh explorer:walks "in memory"
 	tools/run-tests.sh gauges "in memory"
 	tools/run-tests.sh memory "in memory"
 	tools/run-tests.sh redisson-lock-test:lib "in memory"
@@ -399,8 +400,11 @@ differential: ## The server in memory beside redis-server and Valkey, DIFFERENTI
 	@server=$$(tools/get-valkey.sh) && set -x && REDIS_SERVER="$$server" DIFFERENTIAL_ROUNDS=$(DIFFERENTIAL_ROUNDS) \
 		$(CARGO) test $(PACKAGES) --test sim -- in_memory_redis::differential
 
-explore: ## Every interleaving of small systems on the core: the small ones and the large ones, some minutes (ONLY=their names)
+explore: ## Every interleaving of small systems on the core: small, middle and large ones, some minutes (ONLY=their names)
 	$(CARGO) run --release --quiet -p explorer -- $(if $(ONLY),$(ONLY),all)
+
+explore-walks: ## COUNT random ways through larger systems on the core, from the seed FIRST on (`make explore-walks FIRST=42`)
+	$(CARGO) run --release --quiet -p explorer --bin walks -- $(or $(FIRST),1) $(or $(COUNT),40000)
 
 explore-mutants: ## The core with one seeded error after the other, each of which a system must find (ONLY=part of a name)
 	$(CARGO) run --quiet -p explorer --bin mutants -- $(if $(ONLY),"$(ONLY)")

@@ -5,7 +5,7 @@ use super::{
     facts::{Answer, Effects, Facts, Terms},
     field::{Doubt, Extension, Op, Sent, What},
     keys::{Channel, Kind, Owner, WaiterKey},
-    tenure::{Tenure, Window, end_of},
+    tenure::{Tenure, Window},
     time::Time,
     waiters::{Outcome, State},
 };
@@ -160,7 +160,13 @@ impl<W> Machine<W> {
                 self.freed(facts);
             }
             Answer::Busy { .. } | Answer::Refused => {
-                field.is_given_up = true;
+                // A hold that has ended since asks for a release of its own.
+                let want = self.want(&self.fields[index]);
+                self.fields[index].is_given_up = want >= holds;
+                if holds == 0 {
+                    // The server announces nothing.
+                    self.listener.forget_echoes();
+                }
                 self.finish_ends(owner, holds, Outcome::Refused, out);
             }
             Answer::Passing => {
@@ -285,7 +291,7 @@ impl<W> Machine<W> {
         if sent.is_doubtful || is_stale {
             tenure.verify(now);
         }
-        self.give(taker, end_of(terms, sent.at), facts, out);
+        self.give(taker, terms, sent.at, facts, out);
         self.outrun(owner);
     }
 

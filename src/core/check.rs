@@ -236,14 +236,15 @@ impl<W> Machine<W> {
         is_current
     }
 
-    /// Whether a release of all holds is due, or under way: the client has left a lock that the server may count as held.
-    pub fn owes(&self, facts: &Facts<'_>) -> bool {
-        self.fields.iter().any(|field| {
+    /// The owners of whose holds a release is due, or under way: the client has left a lock that the server may count as held.
+    pub fn owing(&self, facts: &Facts<'_>) -> impl Iterator<Item = Owner> {
+        let owing = self.fields.iter().filter(|field| {
             let asks = field
                 .sent()
                 .is_some_and(|sent| sent.kind() == Kind::Acquire);
             !asks && self.want(field) == 0 && self.is_release_due(field, facts)
-        })
+        });
+        owing.map(|field| field.owner)
     }
 
     /// Whether the next message is that of an own release.

@@ -206,15 +206,14 @@ impl<W> Machine<W> {
         out: &mut Effects<W>,
     ) -> Option<Request> {
         self.expire(facts);
-        let index = self.find(key.field)?;
-        if self.fields[index].op != Some(Op::Queued(key)) {
-            return None;
-        }
-        self.fields[index].op = None;
-        let what = self
-            .next(index, self.may_ask(facts), facts)
-            .filter(|what| what.kind() == key.kind);
-        let request = what.map(|what| self.send(index, what, facts));
+        let index = self.find(key.field);
+        let index = index.filter(|index| self.fields[*index].op == Some(Op::Queued(key)));
+        let request = index.and_then(|index| {
+            self.fields[index].op = None;
+            let next = self.next(index, self.may_ask(facts), facts);
+            let what = next.filter(|what| what.kind() == key.kind)?;
+            Some(self.send(index, what, facts))
+        });
         self.settle(facts, out);
         request
     }

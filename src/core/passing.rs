@@ -35,7 +35,9 @@ impl<W> Machine<W> {
             let field = &mut self.fields[index];
             field.valid_until = tenure.valid_until;
             if by_the_clock && field.most() > 0 {
-                field.free_after = tenure.valid_until + tenure.allowance;
+                // A grant that comes late does not end the allowance of a hold that was lost before it.
+                let free_after = tenure.valid_until + tenure.allowance;
+                field.free_after = field.free_after.max(free_after);
             }
         }
     }
@@ -50,19 +52,22 @@ impl<W> Machine<W> {
         let (Some(hold), Some(tenure)) = (self.holds.remove(key), self.tenure) else {
             return false;
         };
+        let index = self.find(tenure.field);
+        if let Some(index) = index {
+            self.fields[index].is_given_up = false;
+        }
         if self.holds.count() > 0 {
             return false;
         }
         if let Some(next) = self.next_holder(&tenure, &hold, facts) {
-            self.give(next, None, facts, out);
+            self.give(next, Terms::Watched, facts.now, facts, out);
             let holder = self.waiters.get(next).map(|waiter| waiter.owner);
             let tenure = self.tenure.as_mut().expect("it passes");
             tenure.holder = holder.unwrap_or(tenure.holder);
             return true;
         }
-        if let Some(index) = self.find(tenure.field) {
+        if let Some(index) = index {
             self.fields[index].valid_until = tenure.valid_until;
-            self.fields[index].is_given_up = false;
         }
         self.tenure = None;
         false
@@ -104,11 +109,12 @@ impl<W> Machine<W> {
         (waits && waiter.terms == Terms::Watched).then_some(first)
     }
 
-    /// Gives a hold to a waiter.
+    /// Gives a hold to a waiter; a lease of its own was `sent` then.
     pub(super) fn give(
         &mut self,
         to: WaiterKey,
-        until: Option<Time>,
+        terms: Terms,
+        sent: Time,
         facts: &Facts<'_>,
         out: &mut Effects<W>,
     ) {
@@ -117,8 +123,11 @@ impl<W> Machine<W> {
                 to,
                 since: facts.now,
             },
-            is_watched: until.is_none(),
-            until,
+            terms,
+            until: match terms {
+                Terms::Watched => None,
+                Terms::Fixed(lease) => Some(sent + lease),
+            },
         });
         out.wake.extend(self.waiters.finish(to, State::Given(hold)));
     }

@@ -193,8 +193,11 @@ impl<W> Machine<W> {
             facts.limits.certain_end(facts.now, lease) >= field.until()
         };
         let asker = || self.asker(field.owner, facts);
-        let is_wanted =
-            field.is_asked_in_doubt && asker().is_some_and(|(_, waiter)| keeps(waiter.terms));
+        // The answer to a release under way decides, and no time before it.
+        let releases = field.sent().map(Sent::kind) == Some(Kind::Release);
+        let is_wanted = field.is_asked_in_doubt
+            && !releases
+            && asker().is_some_and(|(_, waiter)| keeps(waiter.terms));
         field.most() > want && may_free && !field.is_given_up && !is_wanted
     }
 
@@ -233,7 +236,7 @@ impl<W> Machine<W> {
                 (lease, Request::Release { holds: 0, lease })
             }
             What::Release { holds, .. } => {
-                let lease = self.holds.lease(now, limits);
+                let lease = self.holds.lease_anew(now, limits);
                 if let Some(tenure) = self.tenure.as_mut().filter(|tenure| tenure.field == owner) {
                     tenure.valid_until = tenure.valid_until.min(limits.validity(now, lease));
                 }

@@ -12,8 +12,7 @@ use super::{
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Hold {
     pub state: HoldState,
-    /// Whether the client renews the hold.
-    pub is_watched: bool,
+    pub terms: Terms,
     /// Until when the server was told to keep the hold, whatever the client renews: a lease of its own, or an extension.
     pub until: Option<Time>,
 }
@@ -39,18 +38,19 @@ impl Hold {
         self.state == HoldState::Guarded
     }
 
-    /// The lease that the hold needs from now on.
-    fn needs(&self, now: Time, limits: &Limits) -> Duration {
-        let watched = match self.is_watched {
-            true => limits.watched_lease,
-            false => Duration::ZERO,
-        };
-        self.until.map_or(watched, |end| end.left(now).max(watched))
+    pub fn is_watched(&self) -> bool {
+        self.terms == Terms::Watched
+    }
+
+    /// The lease from now on when the expiry is set anew: the end of an inner hold starts the lease of an outer one again.
+    fn lease_anew(&self, now: Time, limits: &Limits) -> Duration {
+        let left = self.until.map_or(Duration::ZERO, |end| end.left(now));
+        left.max(self.terms.lease(limits))
     }
 
     /// Whether the hold has the lease of a watched hold, and no longer one.
     pub fn may_pass(&self, now: Time, limits: &Limits) -> bool {
-        self.is_watched && self.needs(now, limits) == limits.watched_lease
+        self.is_watched() && self.lease_anew(now, limits) == limits.watched_lease
     }
 }
 
@@ -104,7 +104,7 @@ impl Holds {
     /// Whether a guard has a hold that the client renews.
     pub fn is_watched(&self) -> bool {
         self.live()
-            .any(|(_, hold)| hold.is_guarded() && hold.is_watched)
+            .any(|(_, hold)| hold.is_guarded() && hold.is_watched())
     }
 
     /// Whether a hold has a lease of its own, or was extended.
@@ -112,10 +112,10 @@ impl Holds {
         self.live().any(|(_, hold)| hold.until.is_some())
     }
 
-    /// The lease that the holds need from now on.
-    pub fn lease(&self, now: Time, limits: &Limits) -> Duration {
-        let needs = self.live().map(|(_, hold)| hold.needs(now, limits));
-        needs.max().unwrap_or_default()
+    /// The lease of all holds when the expiry is set anew.
+    pub fn lease_anew(&self, now: Time, limits: &Limits) -> Duration {
+        let leases = self.live().map(|(_, hold)| hold.lease_anew(now, limits));
+        leases.max().unwrap_or_default()
     }
 
     pub fn is_live(&self, key: HoldKey) -> bool {
@@ -216,13 +216,5 @@ impl Tenure {
         if lease >= limits.watched_lease && self.window != Window::Verifying {
             self.ask_at = self.ask_at.max(sent + limits.watched_lease / 3);
         }
-    }
-}
-
-/// The terms of a hold of an acquisition that was sent at `sent`.
-pub fn end_of(terms: Terms, sent: Time) -> Option<Time> {
-    match terms {
-        Terms::Watched => None,
-        Terms::Fixed(lease) => Some(sent + lease),
     }
 }

@@ -12,6 +12,7 @@ use super::{
 };
 
 mod closing;
+mod endings;
 mod extend;
 mod fair;
 mod put_off;

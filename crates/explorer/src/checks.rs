@@ -27,7 +27,8 @@ impl World {
             Event::Noticed(client) => {
                 let client = &mut self.clients[client as usize];
                 let mut sent = client.machine.fields().iter().filter_map(Field::sent);
-                client.is_ask_doubted |= sent.any(|sent| sent.epoch != client.epoch);
+                client.is_ask_doubted |=
+                    sent.any(|sent| sent.kind() == Kind::Acquire && sent.epoch != client.epoch);
                 client.is_doubted = true;
             }
             Event::Answer(client, answer) => {
@@ -91,7 +92,9 @@ impl World {
             let now = client.machine.tenure();
             let is_replaced = |before: Tenure| {
                 let is_other = now.is_some_and(|now| now.field != before.field);
-                is_other && self.data.holds_of((index, before.field)) > 0
+                // The grant was right: it came before the failover.
+                let is_back = self.known[index as usize][before.field.0 as usize].brought_back;
+                is_other && !is_back && self.data.holds_of((index, before.field)) > 0
             };
             if before.is_some_and(is_replaced) {
                 self.wrong = self
@@ -103,9 +106,9 @@ impl World {
                     .wrong
                     .or(Some("a client without hand-offs hands a tenure off"));
             }
-            let lasts = before
-                .zip(now)
-                .is_some_and(|(before, now)| before.field == now.field);
+            let lasts = before.zip(now).is_some_and(|(before, now)| {
+                before.field == now.field && !before.valid_until.has_come(NOW)
+            });
             let passes = before
                 .zip(now)
                 .is_some_and(|(before, now)| before.holder != now.holder);
@@ -189,7 +192,10 @@ impl World {
                 && (0..TASKS as u64).any(|number| {
                     let (_, guarded) = other.machine.live_holds(Owner(number));
                     let known = self.known[1 - client][number as usize];
-                    guarded > 0 && other.valid_ticks(Owner(number)) > 0 && !known.forced
+                    guarded > 0
+                        && other.valid_ticks(Owner(number)) > 0
+                        && !known.forced
+                        && !known.cut
                 })
         };
         let is_early = !system.clocks_lag && (0..2).any(is_early);
@@ -216,8 +222,15 @@ impl World {
             .all(|client| client.tasks.iter().all(|task| task.phase == Phase::Done));
         for (index, client) in (0..).zip(&self.clients) {
             let machine = &client.machine;
+            // It waits behind what rests after a passing refusal.
+            let may_wait = machine
+                .fields()
+                .iter()
+                .any(|field| field.rests_until().is_some());
             let waits_in_vain = |(number, task): (u8, &Task)| {
-                matches!(task.phase, Phase::Waiting(_)) && self.tries(index, number, system)
+                !may_wait
+                    && matches!(task.phase, Phase::Waiting(_))
+                    && self.tries(index, number, system)
             };
             if (0..).zip(&client.tasks).any(waits_in_vain) {
                 return Some("a caller that only tries waits");
@@ -258,21 +271,23 @@ impl World {
                     return Some("a place is left in the queue, and its client does not know");
                 }
                 let waits = field.is_some_and(|field| field.free_after > NOW);
-                if valid > 0 && known.cut {
+                let rests = field.is_some_and(|field| field.rests_until().is_some());
+                if valid > 0 && known.cut && !rests && system.budget.refused == 0 {
                     return Some("a hold that a failover cut counts as valid when all is quiet");
                 }
                 if self.leaves_a_hold(index, owner) && !waits {
                     return Some("a client that has closed leaves a hold that it was to release");
                 }
-                let rests = field.is_some_and(|field| field.rests_until().is_some());
                 if known.brought_back || is_given_up || rests {
                     continue;
                 }
-                let is_hurt = known.hurt && count > 0 && count <= most;
+                // A failover took holds, and the server has told nothing since.
+                let is_hurt = known.cut || (known.hurt && count > 0 && count <= most);
                 if valid > 0 && !known.forced && (most != count || count != live) && !is_hurt {
                     return Some("belief and server differ when all is quiet");
                 }
-                let is_watched = live > 0 && !machine.holds().has_lease();
+                let is_watched =
+                    count > 0 && live > 0 && !machine.holds().has_lease() && !known.uncut;
                 let watched = in_ticks(system.limits.watched_lease);
                 // A failover may bring back a longer lease of an earlier hold, and an extension may be executed without an answer.
                 let is_told = system.budget.failovers == 0 && !system.loses_extensions();
@@ -281,7 +296,7 @@ impl World {
                         "holds that are renewed keep the lock for longer than their lease",
                     );
                 }
-                if valid == 0 && most > 0 && !waits {
+                if valid == 0 && most > 0 && !waits && !may_wait {
                     return Some("a belief without a hold is left when all is quiet");
                 }
                 if all_done && count > 0 && !waits {
@@ -349,13 +364,10 @@ impl Client {
             .any(|hold| hold.state == HoldState::Guarded)
     }
 
-    pub(crate) fn has_lost_guards(&self) -> bool {
-        self.lost_guards().next().is_some()
-    }
-
-    pub(crate) fn has_lost_early(&self) -> bool {
-        let mut ends = self.lost_guards().filter_map(|hold| hold.until);
-        ends.any(|end| end.left(NOW) > TICK)
+    /// The holds that were lost long before the end of the lease that they had of their own.
+    pub(crate) fn lost_early(&self) -> usize {
+        let ends = self.lost_guards().filter_map(|hold| hold.until);
+        ends.filter(|end| end.left(NOW) > TICK).count()
     }
 
     /// Whether a task cannot go on although its operation is over.

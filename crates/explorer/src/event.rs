@@ -53,7 +53,7 @@ impl Event {
         )
     }
 
-    pub(crate) fn is_fault(self) -> bool {
+    pub fn is_fault(self) -> bool {
         matches!(
             self,
             DropGuard(..)

@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// The most waiters of a system.
-const MOST: usize = 4;
+const MOST: usize = 6;
 
 /// The ticks that a notified head has to acquire a free lock.
 const NOTIFIED: u8 = 1;

@@ -17,4 +17,5 @@ pub mod server;
 mod shown;
 pub mod system;
 pub mod systems;
+pub mod walk;
 pub mod world;

@@ -1,7 +1,7 @@
 //! The end of a client, and what must hold then.
 
 use crate::{
-    core::{facts::Request, field::Field, keys::Owner, waiters::State},
+    core::{facts::Request, keys::Owner, waiters::State},
     system::System,
     world::{Client, Phase, Task, World},
 };
@@ -65,9 +65,11 @@ impl World {
     pub(crate) fn leaves_a_hold(&self, client: u8, owner: Owner) -> bool {
         let state = &self.clients[client as usize];
         let known = self.known[client as usize][owner.0 as usize];
-        let rests = state.machine.field(owner).and_then(Field::rests_until);
+        let field = state.machine.field(owner);
+        let is_excused =
+            field.is_some_and(|field| field.is_given_up || field.rests_until().is_some());
         let is_over = state.life == Life::Over { releases: true };
-        let is_left = self.data.holds_of((client, owner)) > 0 && rests.is_none();
+        let is_left = self.data.holds_of((client, owner)) > 0 && !is_excused;
         is_over && is_left && !known.brought_back
     }
 }

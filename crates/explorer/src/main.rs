@@ -11,28 +11,26 @@ const MOST: usize = 30_000_000;
 
 fn main() {
     let names: Vec<String> = std::env::args().skip(1).collect();
-    let all: Vec<System> = systems::small()
-        .into_iter()
-        .chain(systems::large())
-        .collect();
+    let mut all = systems::small();
+    all.extend(systems::middle());
+    let quick = all.len();
+    all.extend(systems::large());
     if names.iter().any(|name| name == "list") {
         all.iter().for_each(|system| println!("{}", system.name));
         return;
     }
     let stops = names.iter().any(|name| name == "--until-found");
-    let is_small = |system: &System| {
-        systems::small()
+    let is_named = |system: &&System| {
+        names
             .iter()
-            .any(|small| small.name == system.name)
+            .any(|name| name == "all" || name == system.name)
     };
-    let is_chosen = |system: &&System| match names.is_empty() || stops {
-        true => is_small(system),
-        false => names
-            .iter()
-            .any(|name| name == "all" || name == system.name),
+    let chosen: Vec<&System> = match names.is_empty() || stops {
+        true => all[..quick].iter().collect(),
+        false => all.iter().filter(is_named).collect(),
     };
     let (mut states, mut is_clean) = (0, true);
-    for system in all.iter().filter(is_chosen) {
+    for system in chosen {
         let explored = explore(system, MOST);
         states += explored.states;
         let has_begun = !matches!(&explored.found, Some(found) if found.rule == NO_BEGIN);

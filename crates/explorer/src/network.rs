@@ -1,7 +1,7 @@
 //! Connections, server and time.
 
 use crate::{
-    core::facts::{Answer, Request},
+    core::facts::{Answer, Request, Wait},
     core::keys::{Channel, Owner},
     core::tenure::Hold,
     server::{Data, Heard, Holder},
@@ -57,6 +57,8 @@ impl World {
                 if first.is_some_and(|first| !queue.has(*first)) {
                     self.is_wrong("a waiter is overtaken that has lost its place");
                 }
+                // The next task of the owner waits behind those that are there.
+                self.order.retain(|waiter| *waiter != from);
             }
             _ => {}
         }
@@ -67,7 +69,7 @@ impl World {
     }
 
     /// What a waiter tells of its wait: while it asks again in time it stays the head, and it tells the head of a free lock.
-    fn note_wait(&mut self, from: Holder, before: Data, heard: Heard, system: &System) {
+    fn note_wait(&mut self, from: Holder, wait: Wait, before: Data, heard: Heard, system: &System) {
         let is_connected = self.budget.breaks == system.budget.breaks
             && self.budget.failovers == system.budget.failovers;
         let head = self.data.queue.head().map(|(head, _)| head);
@@ -77,20 +79,26 @@ impl World {
         let known = &mut self.known[from.0 as usize][from.1.0 as usize];
         let ago = known.refused_ago.replace(0).filter(|_| is_connected);
         let Some(ago) = ago else { return };
-        if !before.queue.has(from) && ago < system.place && head != Some(from) {
+        // A request that is under way for long tells of the time at which it was sent.
+        let told = in_ticks(wait.since_last);
+        let (least, most) = match system.ticks {
+            0 => (ago, ago),
+            _ => (ago.min(told), ago.max(told)),
+        };
+        if !before.queue.has(from) && most < system.place && head != Some(from) {
             self.is_wrong("a waiter that asks in time is not the head again");
         }
         if is_free
             && heard == Heard::None
             && head != Some(from)
-            && ago >= in_ticks(system.limits.poll)
+            && least >= in_ticks(system.limits.poll)
         {
             self.is_wrong("the head of the queue does not learn that the lock is free");
         }
     }
 
     pub(crate) fn run(&mut self, client: u8, request: u8, system: &System) {
-        let Some((owner, request, owes)) = self.clients[client as usize]
+        let Some((owner, request, owing)) = self.clients[client as usize]
             .requests
             .remove(request.into())
         else {
@@ -101,21 +109,41 @@ impl World {
             true => (Answer::Refused, Heard::None),
             false => self.data.run((client, owner), request, system),
         };
-        if system.limits.is_fair && before.holder != Some((client, owner)) {
-            self.note_turn((client, owner), request, answer);
-            if let (Request::Acquire { wait: Some(_), .. }, Answer::Busy { .. }) = (request, answer)
-            {
-                self.note_wait((client, owner), before, heard, system);
+        let has_ended = |(_, left): (Holder, u8)| left == 0;
+        if before.holder.is_none()
+            && heard == Heard::None
+            && before.queue.head().is_some_and(has_ended)
+        {
+            // No message tells the next waiter that the place before it has ended: it asks when its own time comes.
+            if let Some(((next, _), _)) = self.data.queue.head() {
+                self.is_excused[next as usize] = true;
             }
         }
-        let is_own = self.data.holder.is_some_and(|(holder, _)| holder == client);
-        if matches!(answer, Answer::Busy { .. }) && is_own && owes {
+        if system.limits.is_fair && before.holder != Some((client, owner)) {
+            self.note_turn((client, owner), request, answer);
+            if let (
+                Request::Acquire {
+                    wait: Some(wait), ..
+                },
+                Answer::Busy { .. },
+            ) = (request, answer)
+            {
+                self.note_wait((client, owner), wait, before, heard, system);
+            }
+        }
+        let is_left = |(holder, field): Holder| holder == client && owing & 1 << field.0 != 0;
+        if matches!(answer, Answer::Busy { .. }) && self.data.holder.is_some_and(is_left) {
             self.is_wrong("an acquire is refused because of a hold that its client has left");
         }
         let known = &mut self.known[client as usize][owner.0 as usize];
         known.late &= !matches!(request, Request::Acquire { .. });
-        if answer == Answer::Done && !matches!(request, Request::Renew { .. }) {
-            known.brought_back = false;
+        if answer == Answer::Done && matches!(request, Request::Acquire { .. }) {
+            known.refused_ago = None;
+        }
+        if answer == Answer::Done {
+            let sets = matches!(request, Request::Release { .. });
+            known.uncut &= !sets;
+            known.brought_back &= !sets && !matches!(request, Request::Acquire { .. });
         }
         if self.data.holder.is_some() && before.holder.is_none() {
             (known.forced, known.hurt) = (false, false);
@@ -290,6 +318,7 @@ impl World {
         // What waits for its batch has no timer.
         let is_told = next.is_some_and(|at| at.has_come(NOW + TICK)) || !state.queued.is_empty();
         let held = state.machine.tenure().copied();
+        let (lost_before, lost_early_before) = (state.lost_guards().count(), state.lost_early());
         state.machine.rebase(TICK, NOW, OLDEST);
         state.is_aged = held.is_some();
         for known in &mut self.known[index] {
@@ -313,17 +342,19 @@ impl World {
             let in_time = self.budget == system.budget
                 && self.ticks == system.ticks
                 && !(system.clocks_lag || system.timers_lag);
-            let renews = |hold: &Hold| hold.is_watched;
+            let renews = |hold: &Hold| hold.is_watched();
             if !lasts && in_time && self.clients[index].lost_guards().any(renews) {
                 self.is_wrong("a hold is lost by the clock although nothing is late");
             }
-            if !lasts && self.clients[index].has_lost_early() {
+            if !lasts && self.clients[index].lost_early() > lost_early_before {
                 self.is_wrong(
                     "a hold with a lease of its own, or an extension, is lost by the clock before its time",
                 );
             }
-            self.in_allowance[index] =
-                !lasts && !known.forced && !known.hurt && self.clients[index].has_lost_guards();
+            self.in_allowance[index] = !lasts
+                && !known.forced
+                && !known.hurt
+                && self.clients[index].lost_guards().count() > lost_before;
         }
     }
 }

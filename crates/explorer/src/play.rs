@@ -11,7 +11,7 @@ use crate::{
     event::Event,
     server::{Data, Holder},
     system::{Budget, Step, System, TASKS},
-    world::{FromServer, Phase, World, facts},
+    world::{FromServer, NOW, Phase, World, facts},
 };
 
 impl World {
@@ -95,7 +95,7 @@ impl World {
                 client
                     .requests
                     .iter_mut()
-                    .for_each(|(_, _, owes)| *owes = false);
+                    .for_each(|(_, _, owing)| *owing = 0);
             }
             Event::LoseMessage(client) => {
                 self.budget.lost_messages -= 1;
@@ -177,14 +177,21 @@ impl World {
         let mut answers = client_now.answers.iter();
         let comes_before =
             system.budget.refused == 0 && answers.all(|(_, answer)| *answer != Answer::Passing);
-        let owes = comes_before && client_now.machine.owes(&facts(client_now, system));
+        let facts = facts(client_now, system);
+        // A client that has the lock asks for places beside its releases.
+        let comes_before = comes_before && client_now.machine.tenure().is_none();
+        let owing = client_now.machine.owing(&facts);
+        let owing = owing.filter(|_| comes_before);
+        let owing = owing.fold(0_u8, |owing, owner| owing | 1 << owner.0);
         let request = self.event(client, system, |machine, facts, out| {
             machine.build(facts, key, out)
         });
         if let Some(request) = request {
             let at_end = self.check_request(client, key.field, request);
-            let waiters = self.clients[client as usize].machine.waiters();
-            let waits = waiters.first_of(key.field).is_some();
+            let machine = &self.clients[client as usize].machine;
+            let waits = machine.waiters().first_of(key.field).is_some();
+            let field = machine.field(key.field);
+            let is_uncut = field.is_some_and(|field| field.is_given_up || field.free_after > NOW);
             let known = &mut self.known[client as usize][key.field.0 as usize];
             let rule = match request {
                 _ if known.put_off == Some(key.kind) => {
@@ -200,13 +207,14 @@ impl World {
                 _ => None,
             };
             known.placed |= matches!(request, Request::Acquire { wait: Some(_), .. });
+            known.uncut |= is_uncut && matches!(request, Request::Acquire { .. });
             self.wrong = self.wrong.or(rule).or(at_end);
             if matches!(request, Request::Acquire { .. }) {
                 self.clients[client as usize].is_ask_doubted = false;
             }
             self.clients[client as usize]
                 .requests
-                .push_back((key.field, request, owes));
+                .push_back((key.field, request, owing));
             if key.kind == Kind::Release && !system.unordered {
                 self.event(client, system, |machine, facts, out| {
                     machine.written(facts, key.field, out)
@@ -350,6 +358,7 @@ impl World {
                 }
                 if self.data.holds_of(holder) == 0 {
                     self.known[client][owner].left = false;
+                    self.known[client][owner].uncut = false;
                     self.known[client][owner].brought_back = false;
                 }
             }

@@ -43,8 +43,8 @@ pub(crate) struct Client {
     pub(crate) tasks: [Task; TASKS],
     /// Batches that wait to leave.
     pub(crate) queued: Fifo<OpKey>,
-    /// With whether the client had left a hold before.
-    pub(crate) requests: Fifo<(Owner, Request, bool)>,
+    /// With a bit for each owner whose holds the client had left before.
+    pub(crate) requests: Fifo<(Owner, Request, u8)>,
     pub(crate) answers: Fifo<(Owner, Answer)>,
     pub(crate) subscribing: Fifo<(Channel, bool)>,
     /// The channels of which the server knows, in order.
@@ -82,6 +82,9 @@ pub(crate) struct Known {
     pub(crate) left: bool,
     /// A failover cut its tenure, and its client does not know.
     pub(crate) cut: bool,
+    /// It has entered on the longer lease of a hold that had ended: the server had refused the release, or the release still waited for
+    /// the end of the allowance. No release has set the expiry since.
+    pub(crate) uncut: bool,
     /// A failover brought back a hold that its client had left.
     pub(crate) brought_back: bool,
     /// A failover brought back a place that its client had left.

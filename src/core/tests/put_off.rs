@@ -86,18 +86,20 @@ fn a_renewal_goes_beside_an_acquire_that_is_put_off() {
 }
 
 #[test]
-fn the_next_message_after_a_release_that_is_put_off_is_of_another_client() {
-    let mut rig = Rig::new();
-    let key = rig.lock(A);
-    rig.answer(A, BUSY);
-    rig.event(|machine, facts, out| machine.subscribed(facts, Channel::Lock, out));
-    rig.answer(A, Answer::Done);
-    let hold = rig.taken(key, A);
-    rig.lock(B);
-    rig.pass(rig.limits.window);
-    rig.end(hold);
-    let facts_now = rig.now;
-    assert!(rig.machine.expects_echo(facts_now));
-    rig.answer(A, Answer::Passing);
-    assert!(!rig.machine.expects_echo(facts_now));
+fn the_next_message_after_a_release_that_is_not_executed_is_of_another_client() {
+    for answer in [Answer::Passing, Answer::Refused] {
+        let mut rig = Rig::new();
+        let key = rig.lock(A);
+        rig.answer(A, BUSY);
+        rig.event(|machine, facts, out| machine.subscribed(facts, Channel::Lock, out));
+        rig.answer(A, Answer::Done);
+        let hold = rig.taken(key, A);
+        rig.lock(B);
+        rig.pass(rig.limits.window);
+        rig.end(hold);
+        let facts_now = rig.now;
+        assert!(rig.machine.expects_echo(facts_now));
+        rig.answer(A, answer);
+        assert!(!rig.machine.expects_echo(facts_now), "{answer:?}");
+    }
 }

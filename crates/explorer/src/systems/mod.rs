@@ -6,6 +6,11 @@ use build::*;
 
 use crate::system::{Budget, System};
 
+/// A system without tasks and faults.
+pub(crate) fn plain(name: &'static str) -> System {
+    system(name, [["", ""], ["", ""]])
+}
+
 /// What a test run can afford, in the order that finds errors soonest.
 pub fn small() -> Vec<System> {
     let mut all = small_plain();
@@ -17,7 +22,6 @@ fn small_plain() -> Vec<System> {
     let solo = [["LU", ""], ["", ""]];
     let again = [["LULU", "LU"], ["", ""]];
     let fixed = [["LFUU", ""], ["", ""]];
-    let tries = [["LU", "TU"], ["LU", ""]];
     vec![
         with(system("nested", NESTED), 1, NONE),
         with(system("solo", solo), 3, BREAK),
@@ -78,11 +82,6 @@ fn small_plain() -> Vec<System> {
         with(system("extend-drops", EXTENDED), 0, BREAK_AND_DROPS),
         with(system("extend-inner", [["LLEUU", "LU"], ["", ""]]), 1, NONE),
         with(system("extend-outer", [["LELUU", ""], ["", ""]]), 1, NONE),
-        with(
-            system("extend-fixed", [["FEU", ""], ["LU", ""]]),
-            1,
-            PUT_OFF,
-        ),
         twins(with(
             system("extend-twins", [["LEU", "LEU"], ["", ""]]),
             0,
@@ -109,11 +108,6 @@ fn small_plain() -> Vec<System> {
         )),
         third(twins(with(system("twins-third", ALONE), 0, NONE)), "LU"),
         with(system("pair", ONE), 3, NONE),
-        with(system("local", LOCAL), 1, NONE),
-        with(system("local-again", again), 1, BREAK_AND_DROPS),
-        with(system("reentry-force", REENTRY), 1, FORCED),
-        late(with(system("local-clocks", LOCAL), 0, NONE)),
-        with(system("local-break", LOCAL), 0, BREAK),
         // A client is shut down: callers wait, ask, enter again, and extend their holds.
         with(system("close-pair", ONE), 1, CLOSED),
         with(system("close-local", ALONE), 1, CLOSED),
@@ -142,10 +136,6 @@ fn small_plain() -> Vec<System> {
         with(system("nested-slow", [["LLUU", ""], ["", ""]]), 5, NONE),
         // A waiter hears of no message although the lock is lost.
         keeping(elsewhere(with(system("elsewhere", ONE), 0, FAILOVER))),
-        // A caller that tries gets in before a waiter of its client, and loses the lock.
-        with(system("tries-force", tries), 0, FORCED_ONCE),
-        // The lock is forced open while an acquire is under way.
-        with(system("local-force-once", LOCAL), 0, FORCED_ONCE),
         // The message of another client arrives in place of that of a repeated release.
         System {
             begins: released_in_doubt(),
@@ -161,11 +151,6 @@ fn small_plain() -> Vec<System> {
 /// The same for fair locks.
 fn small_fair() -> Vec<System> {
     let tries = [["LU", "TU"], ["LU", ""]];
-    let dropped_future = Budget {
-        dropped_futures: 1,
-        all: 1,
-        ..NONE
-    };
     let lost_message = Budget {
         lost_messages: 1,
         all: 1,
@@ -191,15 +176,6 @@ fn small_fair() -> Vec<System> {
             0,
             BREAK_AND_DROPS,
         ))),
-        // A task leaves when its turn comes, and another one of its owner takes it, which has a lease of its own.
-        System {
-            begins: queued(),
-            ..fair(twins(with(
-                system("fair-twins-turn", [["LU", "FU"], ["LU", "LU"]]),
-                0,
-                dropped_future,
-            )))
-        },
         // The head of the queue loses its place, and asks in time to have it again.
         System {
             begins: passed_over(),
@@ -232,18 +208,54 @@ fn small_fair() -> Vec<System> {
         fair(with(system("fair-put-off", ONE), 0, PUT_OFF)),
         // A client is shut down, and leaves its places.
         fair(with(system("fair-close", ALONE), 0, CLOSED)),
-        // A lease ends while a waiter asks.
-        fair(with(system("fair-slow", ONE), 3, NONE)),
         // A place ends while its waiter asks, or is out of touch.
         short_places(fair(with(system("fair-places", ONE), 1, BREAK))),
-        // A failover loses places, or brings them back.
-        fair(keeping(with(system("fair-failover", ONE), 0, FAILOVER))),
         // The same, while the waiters still listen.
         fair(keeping(elsewhere(with(
             system("fair-elsewhere", ONE),
             0,
             FAILOVER,
         )))),
+    ]
+}
+
+/// What takes seconds each, in the order that finds errors soonest.
+pub fn middle() -> Vec<System> {
+    let again = [["LULU", "LU"], ["", ""]];
+    let tries = [["LU", "TU"], ["LU", ""]];
+    let dropped_future = Budget {
+        dropped_futures: 1,
+        all: 1,
+        ..NONE
+    };
+    vec![
+        with(
+            system("extend-fixed", [["FEU", ""], ["LU", ""]]),
+            1,
+            PUT_OFF,
+        ),
+        with(system("local", LOCAL), 1, NONE),
+        with(system("local-again", again), 1, BREAK_AND_DROPS),
+        with(system("reentry-force", REENTRY), 1, FORCED),
+        late(with(system("local-clocks", LOCAL), 0, NONE)),
+        with(system("local-break", LOCAL), 0, BREAK),
+        // A caller that tries gets in before a waiter of its client, and loses the lock.
+        with(system("tries-force", tries), 0, FORCED_ONCE),
+        // The lock is forced open while an acquire is under way.
+        with(system("local-force-once", LOCAL), 0, FORCED_ONCE),
+        // A task leaves when its turn comes, and another one of its owner takes it, which has a lease of its own.
+        System {
+            begins: queued(),
+            ..fair(twins(with(
+                system("fair-twins-turn", [["LU", "FU"], ["LU", "LU"]]),
+                0,
+                dropped_future,
+            )))
+        },
+        // A lease ends while a waiter asks.
+        fair(with(system("fair-slow", ONE), 3, NONE)),
+        // A failover loses places, or brings them back.
+        fair(keeping(with(system("fair-failover", ONE), 0, FAILOVER))),
     ]
 }
 
