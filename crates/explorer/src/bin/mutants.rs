@@ -1,4 +1,5 @@
-//! Builds the explorer with one error after the other (mutants.txt), and prints which system finds it. Fails if none does.
+//! Builds the explorer with one error after the other (mutants.txt), and prints which system or which random way finds it. Fails if none
+//! does.
 //!
 //! `cargo run --release -p explorer --bin mutants -- [part of a name]..`, or `-- --check`, which only finds the texts.
 
@@ -91,8 +92,11 @@ fn mutants(text: &str) -> Vec<Mutant<'_>> {
     blocks.map(mutant).collect()
 }
 
-/// What finds the error: the explorer's line about the first system that is not clean, or a panic of the core. A search that does not
-/// end, and a panic of the explorer, find nothing.
+/// The random ways of one error; `make test` goes the same.
+const WAYS: &str = "10000";
+
+/// What finds the error: the explorer's line about the first system that is not clean, the first wrong random way if all are clean, or a
+/// panic of the core. A search that does not end, and a panic of the explorer, find nothing.
 fn find(root: &Path, copy: &Path, mutant: &Mutant<'_>) -> Result<String, String> {
     let (path, text, place) = place_of(&mutant.before, &root.join("src/core"))
         .unwrap_or_else(|| panic!("{}: the text occurs once", mutant.name));
@@ -108,6 +112,8 @@ fn find(root: &Path, copy: &Path, mutant: &Mutant<'_>) -> Result<String, String>
         "--quiet",
         "--bin",
         "explorer",
+        "--bin",
+        "walks",
         "--manifest-path",
     ];
     let built = Command::new("cargo")
@@ -115,18 +121,22 @@ fn find(root: &Path, copy: &Path, mutant: &Mutant<'_>) -> Result<String, String>
         .arg(&manifest)
         .env("CARGO_TARGET_DIR", copy.join("target"))
         .status();
-    assert!(
-        built.is_ok_and(|status| status.success()),
-        "{}: the core with the error does not build",
-        mutant.name
-    );
-    let explored = Command::new(copy.join("target/release/explorer"))
-        .arg("--until-found")
-        .output()
-        .expect("the explorer runs");
     fs::write(&changed, text).expect("the copy can be written");
-    let said = String::from_utf8_lossy(&explored.stdout).into_owned();
-    let found = said
+    if !built.is_ok_and(|status| status.success()) {
+        return Err("DOES NOT BUILD".to_owned());
+    }
+    let play = |program: &str, args: &[&str]| {
+        let played = Command::new(copy.join("target/release").join(program))
+            .args(args)
+            .output()
+            .expect("the explorer runs");
+        let [said, told] =
+            [played.stdout, played.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
+        let panicked = told.lines().find(|line| line.contains("panicked at"));
+        (said, panicked.map(str::to_owned))
+    };
+    let (explored, panicked) = play("explorer", &["--until-found"]);
+    let found = explored
         .lines()
         .find(|line| !line.starts_with(' ') && line.contains(" s  ") && !line.ends_with("clean"));
     if let Some(line) = found {
@@ -135,11 +145,23 @@ fn find(root: &Path, copy: &Path, mutant: &Mutant<'_>) -> Result<String, String>
             false => Ok(line.to_owned()),
         };
     }
-    let told = String::from_utf8_lossy(&explored.stderr).into_owned();
-    match told.lines().find(|line| line.contains("panicked at")) {
-        Some(line) if line.contains("src/core/") => Ok(line.to_owned()),
-        Some(line) => Err(format!("NOT FOUND: {line}")),
+    if let Some(line) = panicked {
+        return in_the_core(line);
+    }
+    let (walked, panicked) = play("walks", &["1", WAYS]);
+    if let Some(line) = panicked {
+        return in_the_core(line);
+    }
+    match walked.lines().find(|line| line.ends_with(" steps")) {
+        Some(line) => Ok(format!("way {line}")),
         None => Err("NOT FOUND".to_owned()),
+    }
+}
+
+fn in_the_core(panicked: String) -> Result<String, String> {
+    match panicked.contains("src/core/") {
+        true => Ok(panicked),
+        false => Err(format!("NOT FOUND: {panicked}")),
     }
 }
 
