@@ -1,6 +1,10 @@
 //! Several locks as one, for blocking code.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
@@ -72,6 +76,26 @@ impl<Q: Quorum> GroupLock<Q> {
     /// As [`crate::GroupLock::try_lock_for`].
     pub fn try_lock_for(&self, wait: Duration) -> Result<Option<MultiGuard>, Error> {
         let taken = self.wait(async |group| group.try_lock_for(wait).await)?;
+        Ok(taken.map(MultiGuard::new))
+    }
+
+    /// Acquires the locks, unless `stop` is cancelled first, by another thread: see [`crate::GroupLock::lock_unless`].
+    ///
+    /// # Errors
+    ///
+    /// As [`crate::GroupLock::lock_unless`].
+    pub fn lock_unless(&self, stop: &CancellationToken) -> Result<Option<MultiGuard>, Error> {
+        let taken = self.wait(async |group| group.lock_unless(stop.cancelled()).await)?;
+        Ok(taken.map(MultiGuard::new))
+    }
+
+    /// Acquires the locks, and waits for them until `deadline`: see [`crate::GroupLock::try_lock_until`].
+    ///
+    /// # Errors
+    ///
+    /// As [`crate::GroupLock::try_lock_until`].
+    pub fn try_lock_until(&self, deadline: Instant) -> Result<Option<MultiGuard>, Error> {
+        let taken = self.wait(async |group| group.try_lock_until(deadline).await)?;
         Ok(taken.map(MultiGuard::new))
     }
 

@@ -1,6 +1,8 @@
 //! The handle to a blocking lock of any kind.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use tokio_util::sync::CancellationToken;
 
 use super::{Guard, wait_for};
 use crate::{
@@ -84,6 +86,26 @@ impl<K: Kind> Lock<K> {
     /// As [`crate::Lock::try_lock_for`].
     pub fn try_lock_for(&self, wait: Duration) -> Result<Option<Guard<K>>, Error> {
         let taken = self.wait(async |lock| lock.try_lock_for(wait).await)?;
+        Ok(taken.map(Guard::new))
+    }
+
+    /// Acquires the lock, unless `stop` is cancelled first, by another thread: see [`crate::Lock::lock_unless`].
+    ///
+    /// # Errors
+    ///
+    /// As [`crate::Lock::lock_unless`].
+    pub fn lock_unless(&self, stop: &CancellationToken) -> Result<Option<Guard<K>>, Error> {
+        let taken = self.wait(async |lock| lock.lock_unless(stop.cancelled()).await)?;
+        Ok(taken.map(Guard::new))
+    }
+
+    /// Acquires the lock, and waits for it until `deadline`: see [`crate::Lock::try_lock_until`].
+    ///
+    /// # Errors
+    ///
+    /// As [`crate::Lock::try_lock_until`].
+    pub fn try_lock_until(&self, deadline: Instant) -> Result<Option<Guard<K>>, Error> {
+        let taken = self.wait(async |lock| lock.try_lock_until(deadline).await)?;
         Ok(taken.map(Guard::new))
     }
 

@@ -96,6 +96,12 @@ impl Deadline {
         }
     }
 
+    /// The same for a point in time. One that has passed allows no wait.
+    pub(crate) fn at(deadline: std::time::Instant) -> Self {
+        let deadline = Instant::from_std(deadline);
+        Self::after(deadline.saturating_duration_since(Instant::now()))
+    }
+
     /// Whether the caller waits for a lock that another owner holds.
     pub(super) fn waits(self) -> bool {
         !matches!(self, Deadline::Once)

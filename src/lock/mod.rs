@@ -8,6 +8,7 @@ mod multi_lock;
 mod quorum;
 mod read_write_lock;
 mod run;
+mod stop;
 
 use std::{fmt, marker::PhantomData, sync::Arc, time::Duration};
 

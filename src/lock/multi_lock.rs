@@ -425,7 +425,7 @@ impl<Q: Quorum> GroupLock<Q> {
         summed_up(results_of(releases, locks(), quota).await, quota)
     }
 
-    async fn acquire(&self, deadline: Deadline) -> Result<Option<MultiGuard>, Error> {
+    pub(super) async fn acquire(&self, deadline: Deadline) -> Result<Option<MultiGuard>, Error> {
         let members = self.members(self.owner())?;
         let quota = Self::quota(&members);
         let group = Group {

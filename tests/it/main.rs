@@ -43,6 +43,7 @@ mod silence;
 mod simple_lock;
 mod spin_lock;
 mod starvation;
+mod stopping;
 mod synchronizers;
 mod watching;
 mod witness;
