@@ -42,6 +42,9 @@ PROFILE ?=
 # How many preemptions `make models` allows in an interleaving; as many as each model asks for, if it is empty.
 PREEMPTIONS ?=
 
+# How many schedules of each game `make interop-random` plays, from FIRST_SEED on. One of each is told step by step.
+SEEDS ?= 200
+
 DIFFERENTIAL_ROUNDS ?= 1000
 
 # Tests at a time: they wait more than they work, but too many make leases short.
@@ -71,7 +74,8 @@ ON_VALKEY := scripts:: rights:: bad_input::set_ups:: contract::reentrant:: contr
 # and behind sentinels. Beside the older one: the data that each step leaves, exclusion, order, and wake-ups both ways.
 BESIDE_JAVA := rust_service redisson_4_7_0 --skip non_reentrant_fair \
 	topologies::clusters::reentrant_lock topologies::clusters::messages topologies::sentinels::read_lock:: \
-	older_redisson::every_step older_redisson::an_unlock older_redisson::excludes older_redisson::all_waiters_enter yaml::
+	older_redisson::every_step older_redisson::an_unlock older_redisson::excludes older_redisson::all_waiters_enter yaml:: \
+	random::compare random::leases random::state
 
 export INTEROP TEST_THREADS
 
@@ -85,7 +89,7 @@ SUBMAKE := $(MAKE) --no-print-directory
 .NOTPARALLEL:
 .PHONY: help setup demo test test-loaded test-all lint lint-text lint-examples lint-rest unit it valkey interop \
 	lint-lean without-features doc programs bench-peers \
-	output bench-compare bench-shares bench-check bench-gauges bench-permits weight soak tokens peers interop-all servers servers-all topologies failovers \
+	output bench-compare bench-shares bench-check bench-gauges bench-permits weight soak tokens peers interop-all interop-random servers servers-all topologies failovers \
 	package msrv minimal-versions api deny typos semver \
 	compose windows windows-tests other-platforms models explore explore-walks explore-mutants simulate simulate-mutants differential run-small run-interop run-interop-all run-topologies run-failovers
 
@@ -315,6 +319,10 @@ interop: peers programs ## Conformance tests with a running Java Redisson
 
 interop-all: peers programs ## Conformance tests with all versions of Redisson that are looked after
 	@$(MAKE) --no-print-directory run-interop-all
+
+interop-random: peers programs ## Random schedules beside Java, and in Java alone (SEEDS of each game; ONLY=fair FIRST_SEED=17 SEEDS=1 tells one)
+	$(if $(JAVA),ONLY=$(ONLY) SEEDS=$(SEEDS) FIRST_SEED=$(FIRST_SEED) tools/run-tests.sh interop "beside Java" --nocapture random::schedules,\
+		@echo "interop-random: INTEROP=skip: left out")
 
 output: peers programs ## Writes what the commands print that the pages show, where that has changed
 	UPDATE_OUTPUT=1 $(CARGO) test --quiet -p rlock --test tool pages:: -- --test-threads 1

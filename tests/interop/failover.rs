@@ -18,6 +18,7 @@ use crate::worker::{Lock, Worker};
 const PACE: Pace = Pace {
     watchdog: Duration::from_secs(15),
     max_poll_interval: Duration::from_secs(5),
+    ..Pace::REDISSONS
 };
 const HOLDS: usize = 10;
 const UNREPLICATED: usize = 3;

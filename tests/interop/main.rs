@@ -15,6 +15,7 @@ mod jobs;
 mod kinds;
 mod multi;
 mod outliving;
+mod random;
 mod read_write;
 mod resharding;
 mod rust_peer;

@@ -17,11 +17,14 @@ use testbed::peer::{decode, encode};
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-use any_lock::{AnyGuard, AnyLock, Failure, Wait};
+pub use any_lock::Failure;
+use any_lock::{AnyGuard, AnyLock, Wait};
 
 // The demo includes this file from another folder.
 #[path = "any_lock.rs"]
 mod any_lock;
+#[path = "rust_synchronizers.rs"]
+mod rust_synchronizers;
 
 /// The constructors for the KIND of a lock argument `KIND:NAME`.
 pub type Kinds = &'static [(&'static str, fn(&LockClient, &str) -> Box<dyn AnyLock>)];
@@ -179,6 +182,9 @@ impl Label {
     async fn obey(&mut self, request: &Request) -> Result<String, Failure> {
         if request.verb == "threadid" {
             return Ok(Owner::current().to_string());
+        }
+        if request.verb == "sync" {
+            return rust_synchronizers::call(&self.service.client, &request.args).await;
         }
         let name = request.args.first().ok_or("the lock is missing")?;
         let lock = self.service.lock(name)?;

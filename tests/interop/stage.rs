@@ -157,6 +157,10 @@ pub struct Pace {
     pub watchdog: Duration,
     /// The longest time between two attempts of a Rust waiter.
     pub max_poll_interval: Duration,
+    /// The time in which Rust tasks hand a lock off in memory.
+    pub local_hand_off: Duration,
+    /// How long a Rust service waits for an answer of the server.
+    pub command_wait: Duration,
 }
 
 impl Pace {
@@ -164,21 +168,23 @@ impl Pace {
     pub const REDISSONS: Self = Self {
         watchdog: Duration::from_secs(30),
         max_poll_interval: NO_POLLS,
+        local_hand_off: Duration::from_millis(2),
+        command_wait: Duration::from_secs(3),
     };
     /// For tests that outlast a lease.
     pub const SHORT_LEASES: Self = Self {
         watchdog: Duration::from_secs(3),
-        max_poll_interval: NO_POLLS,
+        ..Self::REDISSONS
     };
     /// For tests that also outlast an entry in a fair queue, which lasts three poll intervals.
     pub const SHORT_PLACES: Self = Self {
-        watchdog: Duration::from_secs(3),
         max_poll_interval: Duration::from_secs(1),
+        ..Self::SHORT_LEASES
     };
 }
 
 /// A Rust service on `server`, in its own process.
-async fn rust_peer(server: &Ground, on: Topology, pace: Pace) -> Peer {
+pub async fn rust_peer(server: &Ground, on: Topology, pace: Pace) -> Peer {
     let test = [
         "--exact",
         "rust_service_locks_and_unlocks",
@@ -186,6 +192,8 @@ async fn rust_peer(server: &Ground, on: Topology, pace: Pace) -> Peer {
         "--test-threads=2",
     ];
     let mut config = rust_peer::settings(pace.watchdog, pace.max_poll_interval);
+    config["localHandOff"] = (pace.local_hand_off.as_millis() as u64).into();
+    config["timeout"] = (pace.command_wait.as_millis() as u64).into();
     if let Some(mode) = on.sharded() {
         config["shardedSubscriptionMode"] = mode.into();
     }

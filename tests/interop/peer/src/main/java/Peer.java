@@ -113,6 +113,8 @@ public final class Peer {
         VERBS.put("watch", Peer::watch);
         // label: interrupts that label's lock, trylock or work; false if none was running.
         VERBS.put("interrupt", (peer, self, args) -> "" + peer.worker(args.next("label")).interruptAcquisition());
+        // label: whether that label's thread has parked at Redisson's semaphore for a lock, where a message wakes it.
+        VERBS.put("isparked", (peer, self, args) -> "" + peer.worker(args.next("label")).isParked());
         // CLASS [regex]: its own public methods, whose names match, as name(Type,Type).
         VERBS.put("methods", Peer::methods);
         // KIND NAME CALL [args...]: see Synchronizers.
@@ -408,6 +410,12 @@ public final class Peer {
                 insideAt = inside;
             }
             return held + " " + inside + " " + elapsed + (got instanceof Long ? " " + got : "");
+        }
+
+        boolean isParked() {
+            List<String> frames = Stream.of(thread.getStackTrace()).map(StackTraceElement::getClassName).toList();
+            return frames.contains("java.util.concurrent.locks.LockSupport")
+                    && frames.contains("java.util.concurrent.Semaphore");
         }
 
         synchronized boolean interruptAcquisition() {

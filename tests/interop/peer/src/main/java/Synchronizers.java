@@ -30,6 +30,8 @@ final class Synchronizers {
                 return "";
             case "tryAcquire":
                 return "" + semaphore.tryAcquire(permits);
+            case "tryAcquireFor":
+                return "" + semaphore.tryAcquire(permits, Long.parseLong(args.get(1)), TimeUnit.MILLISECONDS);
             case "release":
                 semaphore.release(permits);
                 return "";
@@ -104,6 +106,8 @@ final class Synchronizers {
             case "await":
                 latch.await();
                 return "";
+            case "awaitFor":
+                return "" + latch.await(Long.parseLong(args.get(0)), TimeUnit.MILLISECONDS);
             case "delete":
                 return "" + latch.delete();
             default:
