@@ -1,7 +1,8 @@
 //! Waits that end because the caller's future completes, or at the caller's deadline.
 
 use std::{
-    future::{pending, ready},
+    future::{pending, poll_fn, ready},
+    task::Poll,
     time::{Duration, Instant},
 };
 
@@ -15,13 +16,17 @@ fn late() -> Instant {
     Instant::now() + Duration::from_secs(600)
 }
 
+/// A server, a client that holds, and one that waits for messages.
+async fn stage() -> (Witness, LockClient, LockClient) {
+    let witness = Witness::new().await;
+    let holder = witness.a_client().await;
+    let waiter = witness.client(only_messages()).await;
+    (witness, holder, waiter)
+}
+
 /// A waiter whose reason completes leaves the lock to its holder, and nothing behind.
 async fn is_stopped<K: Kind>(lock: impl Fn(&LockClient) -> Lock<K>) {
-    let witness = Witness::new().await;
-    let (holder, waiter) = (
-        witness.a_client().await,
-        witness.client(only_messages()).await,
-    );
+    let (witness, holder, waiter) = stage().await;
     let held = lock(&holder).lock().await.unwrap();
     witness.server.reset_calls().await;
 
@@ -67,13 +72,31 @@ async fn reason_that_has_completed_before_sends_nothing() {
     assert_eq!(witness.scripts().await, 0);
 }
 
+/// The reason completes at each poll of a group in turn; its members are asked in several.
+#[tokio::test]
+async fn group_that_is_stopped_at_any_moment_leaves_nothing() {
+    let witness = Witness::new().await;
+    let client = witness.a_client().await;
+    let group = client.multi_lock(["b", "c"]);
+    for polls in 0.. {
+        let stops = std::cell::Cell::new(0);
+        let stop = poll_fn(|_| match stops.replace(stops.get() + 1) >= polls {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        });
+        let locked = group.lock_unless(stop).await.unwrap();
+        if let Some(guard) = locked {
+            assert!(polls > 1, "the wait has ended in its first poll");
+            assert_eq!(guard.unlock().await, Ok(Released::Fully));
+            break;
+        }
+        witness.nothing_left().await;
+    }
+}
+
 #[tokio::test]
 async fn wait_for_a_group_ends_with_the_callers_future() {
-    let witness = Witness::new().await;
-    let (holder, waiter) = (
-        witness.a_client().await,
-        witness.client(only_messages()).await,
-    );
+    let (witness, holder, waiter) = stage().await;
     let held = holder.reentrant_lock("b").lock().await.unwrap();
     let (stop, group) = (CancellationToken::new(), waiter.multi_lock(["a", "b"]));
     let stopped = stop.clone();
@@ -122,11 +145,7 @@ async fn deadline_that_has_passed_makes_one_attempt() {
 
 #[tokio::test]
 async fn wait_lasts_until_its_deadline_and_no_longer() {
-    let witness = Witness::new().await;
-    let (holder, waiter) = (
-        witness.a_client().await,
-        witness.client(only_messages()).await,
-    );
+    let (witness, holder, waiter) = stage().await;
     let held = holder.reentrant_lock("a").lock().await.unwrap();
     let deadline = Instant::now() + Duration::from_millis(200);
     for _ in 0..2 {
