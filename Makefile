@@ -321,7 +321,7 @@ interop-all: peers programs ## Conformance tests with all versions of Redisson t
 	@$(MAKE) --no-print-directory run-interop-all
 
 interop-random: peers programs ## Random schedules beside Java, and in Java alone (SEEDS of each game; ONLY=fair FIRST_SEED=17 SEEDS=1 tells one)
-	$(if $(JAVA),ONLY=$(ONLY) SEEDS=$(SEEDS) FIRST_SEED=$(FIRST_SEED) tools/run-tests.sh interop "beside Java" --nocapture random::schedules,\
+	$(if $(JAVA),GAME=$(ONLY) SEEDS=$(SEEDS) FIRST_SEED=$(FIRST_SEED) tools/run-tests.sh interop "beside Java" --nocapture random::schedules,\
 		@echo "interop-random: INTEROP=skip: left out")
 
 output: peers programs ## Writes what the commands print that the pages show, where that has changed

@@ -119,10 +119,14 @@ fn setting(name: &str, default: u64) -> u64 {
     set.map_or(default, |value| value.parse().expect(name))
 }
 
-/// Plays the seeds of all games with one watchdog lease, or of the game `ONLY`.
+/// Plays the seeds of all games with one watchdog lease, or of the game `GAME`.
 async fn play_all(watchdog: i64) {
-    let only = std::env::var("ONLY").unwrap_or_default();
+    let only = std::env::var("GAME").unwrap_or_default();
+    let known: Vec<_> = games(LONG).map(|game| game.kind).collect();
+    let is_known = only.is_empty() || known.contains(&only.as_str());
+    assert!(is_known, "no game is called {only:?}: {known:?}");
     let (first, number) = (setting("FIRST_SEED", 1), setting("SEEDS", 6));
+    assert!(number > 0, "SEEDS=0 plays nothing");
     let games = games(watchdog).filter(|game| only.is_empty() || only == game.kind);
     if games.clone().next().is_none() {
         return;
