@@ -1,4 +1,4 @@
-//! Builds the explorer with one error after the other (mutants.txt), and prints which system or which random way finds it. Fails if none
+//! Builds the explorer with one error after the other (mutants.txt), and prints which system or which random walk finds it. Fails if none
 //! does.
 //!
 //! `cargo run --release -p explorer --bin mutants -- [part of a name]..`, or `-- --check`, which only finds the texts.
@@ -92,10 +92,10 @@ fn mutants(text: &str) -> Vec<Mutant<'_>> {
     blocks.map(mutant).collect()
 }
 
-/// The random ways of one error; `make test` goes the same.
-const WAYS: &str = "10000";
+/// The random walks of one error; `make test` goes the same.
+const WALKS: &str = "10000";
 
-/// What finds the error: the explorer's line about the first system that is not clean, the first wrong random way if all are clean, or a
+/// What finds the error: the explorer's line about the first system that is not clean, the first wrong random walk if all are clean, or a
 /// panic of the core. A search that does not end, and a panic of the explorer, find nothing.
 fn find(root: &Path, copy: &Path, mutant: &Mutant<'_>) -> Result<String, String> {
     let (path, text, place) = place_of(&mutant.before, &root.join("src/core"))
@@ -148,12 +148,12 @@ fn find(root: &Path, copy: &Path, mutant: &Mutant<'_>) -> Result<String, String>
     if let Some(line) = panicked {
         return in_the_core(line);
     }
-    let (walked, panicked) = play("walks", &["1", WAYS]);
+    let (walked, panicked) = play("walks", &["1", WALKS]);
     if let Some(line) = panicked {
         return in_the_core(line);
     }
     match walked.lines().find(|line| line.ends_with(" steps")) {
-        Some(line) => Ok(format!("way {line}")),
+        Some(line) => Ok(format!("walk {line}")),
         None => Err("NOT FOUND".to_owned()),
     }
 }
