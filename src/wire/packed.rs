@@ -15,7 +15,13 @@ pub(super) fn list<'a>(args: impl Iterator<Item = &'a Bytes> + Clone) -> Bytes {
     // Writing to memory does not fail.
     let _ = encode::write_array_len(&mut list, args.clone().count() as u32);
     for arg in args {
-        let _ = encode::write_str_len(&mut list, arg.len() as u32);
+        match arg.len() {
+            // Nearly all: the marker is the length.
+            length @ ..32 => list.push(Marker::FixStr(length as u8).to_u8()),
+            length => {
+                let _ = encode::write_str_len(&mut list, length as u32);
+            }
+        }
         list.extend_from_slice(arg);
     }
     list.into()

@@ -31,19 +31,21 @@ fn string(out: &mut BytesMut, text: &[u8]) {
 }
 
 fn header(out: &mut BytesMut, marker: u8, mut number: usize) {
-    let mut digits = [0; 20];
-    let mut first = digits.len();
+    // The marker, 20 digits at most, and the end of the line: written at once.
+    let mut text = [0; 23];
+    text[21..].copy_from_slice(b"\r\n");
+    let mut first = 21;
     loop {
         first -= 1;
-        digits[first] = b'0' + (number % 10) as u8;
+        text[first] = b'0' + (number % 10) as u8;
         number /= 10;
         if number == 0 {
             break;
         }
     }
-    out.put_u8(marker);
-    out.put_slice(&digits[first..]);
-    out.put_slice(b"\r\n");
+    first -= 1;
+    text[first] = marker;
+    out.put_slice(&text[first..]);
 }
 
 /// A complete value.
