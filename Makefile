@@ -414,7 +414,7 @@ explore: ## Every interleaving of small systems on the core: small, middle and l
 explore-walks: ## COUNT random ways through larger systems on the core, from the seed FIRST on (`make explore-walks FIRST=42`)
 	$(CARGO) run --release --quiet -p explorer --bin walks -- $(or $(FIRST),1) $(or $(COUNT),40000)
 
-explore-mutants: ## The core with one seeded error after the other, each of which a system or a walk must find (ONLY=part of a name)
+explore-mutants: ## The core with one seeded error after the other, each of which a system or a walk must find (ONLY=locks, permits, latches or part of a name)
 	$(CARGO) run --quiet -p explorer --bin mutants -- $(if $(ONLY),"$(ONLY)")
 
 models: ## Models of what passes between threads, under loom (ONLY=part of their names, PREEMPTIONS=5)

@@ -2,10 +2,10 @@
 
 use std::hash::{Hash, Hasher};
 
-use crate::{server::Holder, system::System, world::World};
+use crate::{server::Holder, world::World};
 
 /// Mixes what a state hashes into 64 bits.
-struct Mixer {
+pub(crate) struct Mixer {
     mixed: u64,
     /// Small words, up to eight, which are mixed at once.
     small: u64,
@@ -72,15 +72,13 @@ impl Hasher for Mixer {
     }
 }
 
-/// One key for worlds that differ by the names of the clients.
-pub(crate) fn key(world: &World, system: &System) -> u64 {
-    let clients = [world.hash_of(0), world.hash_of(1)];
+/// One key for worlds that differ by the names of the clients. `hash_from` hashes a world with one of them as the first.
+pub(crate) fn key(is_symmetric: bool, hash_from: impl Fn(usize, &mut Mixer)) -> u64 {
     let hash = |first| {
         let mut mixer = Mixer::default();
-        world.hash_from(first, clients, &mut mixer);
+        hash_from(first, &mut mixer);
         mixer.finish()
     };
-    let is_symmetric = system.tasks[0] == system.tasks[1] && system.owners[0] == system.owners[1];
     match is_symmetric {
         true => hash(0).min(hash(1)),
         false => hash(0),
@@ -89,7 +87,7 @@ pub(crate) fn key(world: &World, system: &System) -> u64 {
 
 impl World {
     /// Hashes what concerns one client alone.
-    fn hash_of(&self, client: usize) -> u64 {
+    pub(crate) fn hash_of(&self, client: usize) -> u64 {
         let mut into = Mixer::default();
         (&self.clients[client], self.known[client]).hash(&mut into);
         let (refuses, is_excused) = (self.refuses[client], self.is_excused[client]);
@@ -98,7 +96,7 @@ impl World {
     }
 
     /// Hashes the world, with `first` as the first client. `clients`: what concerns each alone.
-    fn hash_from(&self, first: usize, clients: [u64; 2], into: &mut impl Hasher) {
+    pub(crate) fn hash_from(&self, first: usize, clients: [u64; 2], into: &mut impl Hasher) {
         let Self {
             clients: _,
             data,

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::{event::Event, key::key, system::System, world::World};
+use crate::{event::Event, game::Game};
 
 /// The result of a search.
 pub struct Explored {
@@ -161,13 +161,13 @@ impl Before {
 }
 
 /// Visits every state of `system`, `most` at most.
-pub fn explore(system: &System, most: usize) -> Explored {
+pub fn explore<G: Game>(system: &G, most: usize) -> Explored {
     let began = Instant::now();
     let mut graph = Graph::default();
     let mut seen: HashMap<u64, u32, BuildHasherDefault<Same>> = HashMap::default();
-    let first = World::new(system);
-    let wrong = first.wrong();
-    seen.insert(key(&first, system), graph.add(None, first.is_end()));
+    let first = system.begin();
+    let wrong = system.wrong(&first);
+    seen.insert(system.key(&first), graph.add(None, system.is_end(&first)));
     let (mut level, mut events) = (vec![(0, first)], Vec::new());
     let done = |graph: &Graph, is_complete, found| Explored {
         states: graph.parents.len(),
@@ -184,9 +184,9 @@ pub fn explore(system: &System, most: usize) -> Explored {
         let mut next = Vec::new();
         for (number, world) in level {
             graph.begins.push(graph.targets.len());
-            world.events(system, &mut events);
+            system.events(&world, &mut events);
             if !events.iter().any(|event| event.is_internal())
-                && let Some(rule) = world.check_quiet(system)
+                && let Some(rule) = system.check_quiet(&world)
             {
                 let events = graph.way_to(number, None);
                 return done(&graph, false, Some(Violation { rule, events }));
@@ -194,15 +194,15 @@ pub fn explore(system: &System, most: usize) -> Explored {
             // The last step takes the state itself.
             let worlds = std::iter::repeat_n(world, events.len());
             for (event, mut after) in events.iter().zip(worlds) {
-                after.apply(*event, system);
-                if let Some(rule) = after.wrong() {
+                system.apply(&mut after, *event);
+                if let Some(rule) = system.wrong(&after) {
                     let events = graph.way_to(number, Some(*event));
                     return done(&graph, false, Some(Violation { rule, events }));
                 }
                 let new = graph.parents.len() as u32;
-                let target = *seen.entry(key(&after, system)).or_insert(new);
+                let target = *seen.entry(system.key(&after)).or_insert(new);
                 if target == new {
-                    graph.add(Some((number, *event)), after.is_end());
+                    graph.add(Some((number, *event)), system.is_end(&after));
                     next.push((new, after));
                 }
                 graph.targets.push((target, event.is_internal()));

@@ -1,5 +1,8 @@
 //! Holds the explorer's server against the models of the scripts: random calls, and after each one the answers, the messages and the data.
 
+#[path = "server/permits.rs"]
+mod permits;
+
 use std::time::Duration;
 
 use bytes::Bytes;

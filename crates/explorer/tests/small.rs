@@ -1,14 +1,12 @@
 //! Explores each small system. The times and the number of states stand in docs/testing.md.
 
-use explorer::{search::explore, systems};
+use explorer::{game::Game, search::explore, systems};
 
 /// More states than any small system has: a system that grows beyond them belongs to the middle ones.
 const MOST: usize = 600_000;
 
-fn is_clean(name: &str) {
-    let system = systems::small()
-        .into_iter()
-        .find(|system| system.name == name);
+fn is_clean<G: Game>(all: Vec<G>, name: &str) {
+    let system = all.into_iter().find(|system| system.name() == name);
     let explored = explore(&system.expect("the system is listed"), MOST);
     if let Some(found) = explored.found {
         panic!(
@@ -21,23 +19,29 @@ fn is_clean(name: &str) {
 }
 
 macro_rules! systems {
-    ($($test:ident: $name:literal,)*) => {
+    ($all:expr; $($test:ident: $name:literal,)*) => {
         $(
             #[test]
             fn $test() {
-                is_clean($name);
+                $crate::is_clean($all, $name);
             }
         )*
 
         #[test]
         fn every_small_system_is_explored() {
-            let names: Vec<_> = systems::small().iter().map(|system| system.name).collect();
+            let names: Vec<_> = $all.iter().map(|system| system.name).collect();
             assert_eq!(names, [$($name),*]);
         }
     };
 }
 
+#[path = "small/latches.rs"]
+mod latches;
+#[path = "small/permits.rs"]
+mod permits;
+
 systems! {
+    systems::small();
     nested: "nested",
     solo: "solo",
     failover_thrice: "failover-thrice",
