@@ -57,7 +57,7 @@ pub use synchronizers::{
     CountDownLatch, ExpirablePermit, Permit, PermitExpirableSemaphore, Semaphore,
 };
 
-use crate::engine::PollsHere;
+use crate::{engine::PollsHere, redis::Apart};
 
 /// A thread that sleeps until it is woken.
 struct Sleeper(Thread);
@@ -115,7 +115,8 @@ fn wait_for_boxed<T>(runtime: &Handle, future: LocalFuture<T>) -> T {
 
 fn run<T>(runtime: &Handle, future: LocalFuture<T>) -> T {
     let _entered = runtime.enter();
-    let _polls = PollsHere::new();
+    let _apart = Apart::new();
+    let polls = PollsHere::new();
     // Tokio would never refill the budget of a task that calls this.
     let mut future = pin!(tokio::task::unconstrained(future));
     let waker = Arc::new(Sleeper(thread::current())).into();
@@ -124,6 +125,7 @@ fn run<T>(runtime: &Handle, future: LocalFuture<T>) -> T {
         if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
             return output;
         }
+        polls.wake_yielded();
         thread::park();
     }
 }

@@ -242,7 +242,7 @@ impl Acquisition<'_> {
             true => Box::pin(engine.try_shared(request, self.deadline, until, next)).await,
             false => {
                 let local = self.local_entry.as_ref().map(LocalEntry::local);
-                engine.try_until(request, local, until, next, None).await
+                engine.try_until(request, local, until, next).await
             }
         }
     }

@@ -28,7 +28,6 @@ use crate::{
     durability::Acknowledged,
     error::{Error, LostReason, NO_ANSWER, NO_CONNECTION},
     owner::OwnerId,
-    redis::SendPermit,
     server_text,
     wire::{AcquireArgs, AcquireOutcome, LockSpec, Request, Wait},
 };
@@ -72,8 +71,6 @@ struct Attempt {
     request: AcquireRequest,
     local: Option<LocalRef>,
     prior: Option<PriorAttempt>,
-    /// The right to a place in a batch, for the first sending.
-    permit: Option<SendPermit>,
     caller: Caller,
 }
 
@@ -165,10 +162,7 @@ impl Attempt {
         let reconnections = engine.wakeups.reconnections();
         let sent = Instant::now();
         let acquire = self.build_request(entry, tenure.as_deref(), sent);
-        let sending = engine
-            .batcher
-            .run_by_permit(self.permit.take(), acquire, request.durability);
-        let answer = sending.await;
+        let answer = engine.batcher.run(acquire, request.durability).await;
         let acknowledged = answer
             .as_ref()
             .ok()
@@ -419,8 +413,7 @@ impl Attempt {
 }
 
 impl Engine {
-    /// Makes one attempt. `local` is the local lock, if the caller has looked it up. A `permit` is
-    /// the right to join a batch.
+    /// Makes one attempt. `local` is the local lock, if the caller has looked it up.
     ///
     /// Not an `async fn`: its future would store the arguments twice, and every waiting task has
     /// such a future.
@@ -430,7 +423,6 @@ impl Engine {
         local: Option<LocalRef>,
         until: Instant,
         prior: Option<PriorAttempt>,
-        permit: Option<SendPermit>,
     ) -> impl Future<Output = Result<AttemptOutcome, Error>> + use<'_> {
         let caller = Caller::default();
         let attempt = Attempt {
@@ -438,7 +430,6 @@ impl Engine {
             request: request.clone(),
             local: local.or_else(|| self.owners.local(&request.spec)),
             prior,
-            permit,
             caller: caller.clone(),
         };
         let attempt = DetachOnDrop::new(self, until, caller.clone(), attempt.run());

@@ -21,9 +21,7 @@ use tokio::time::{Instant, timeout_at};
 use super::{
     attempt::AttemptOutcome,
     hold_guard::{HoldGuard, OnFailure},
-    members::{
-        Group, HeldMember, Member, gather, majority_wait, release_all, send_permits, valid_until,
-    },
+    members::{Group, HeldMember, Member, gather, majority_wait, release_all, valid_until},
     request::Deadline,
     runtime,
     time_limits::{
@@ -298,7 +296,11 @@ impl Group<'_> {
     ) -> Vec<HeldMember> {
         let skipped = first.as_ref().map(|part| part.index);
         let mut taken = Vec::from_iter(first);
-        gather(self.attempts(skipped, deadline), None, |index, outcome| {
+        let members = self.members.iter().enumerate();
+        let asked = members.filter(|(index, _)| Some(*index) != skipped);
+        let clients = asked.map(|(_, member)| &member.engine);
+        let attempts = self.attempts(skipped, deadline);
+        gather(clients, attempts, None, |index, outcome| {
             match outcome {
                 Ok(AttemptOutcome::Granted(hold)) => {
                     self.members[index].engine.notify_waiters_of_owner(&hold);
@@ -338,16 +340,11 @@ impl Group<'_> {
         skipped: Option<usize>,
         deadline: Deadline,
     ) -> FuturesUnordered<impl Future<Output = (usize, Result<AttemptOutcome, Error>)>> {
-        let rest = || {
-            let members = self.members.iter().enumerate();
-            members.filter(|(index, _)| Some(*index) != skipped)
-        };
-        let send_permits =
-            send_permits(rest().map(|(_, member)| (&member.engine, &*member.request.spec.name)));
+        let members = self.members.iter().enumerate();
         let is_majority = self.quota.is_majority();
-        let attempts = rest()
-            .zip(send_permits)
-            .map(move |((index, member), permit)| {
+        let attempts = members
+            .filter(move |(index, _)| Some(*index) != skipped)
+            .map(move |(index, member)| {
                 let Member { engine, request } = member;
                 let answer_wait = if !is_majority {
                     engine.config.command_wait
@@ -360,7 +357,7 @@ impl Group<'_> {
                     .answer_deadline(deadline)
                     .min(Instant::now() + answer_wait);
                 async move {
-                    let attempt = engine.try_until(request, None, until, None, permit);
+                    let attempt = engine.try_until(request, None, until, None);
                     (index, attempt.await)
                 }
             });

@@ -17,7 +17,6 @@ use super::{
 use crate::{
     error::{Error, LostReason},
     owner::Owner,
-    redis::SendPermit,
     wire::Released,
 };
 
@@ -140,16 +139,7 @@ impl HoldGuard {
     }
 
     /// Releases the hold and returns what is left. Dropping the future does not stop the release.
-    pub(crate) async fn release(self, on_failure: OnFailure) -> Result<Released, Error> {
-        self.release_from(None, on_failure).await
-    }
-
-    /// As [`release`](Self::release); a `permit` is the right to join a batch.
-    pub(crate) async fn release_from(
-        mut self,
-        permit: Option<SendPermit>,
-        on_failure: OnFailure,
-    ) -> Result<Released, Error> {
+    pub(crate) async fn release(mut self, on_failure: OnFailure) -> Result<Released, Error> {
         // Without a runtime, the guard is dropped here: a drop needs none.
         runtime::check()?;
         if let Some(released) = self.end_without_request() {
@@ -157,7 +147,7 @@ impl HoldGuard {
         }
         self.armed = false;
         let (engine, tenure) = (&self.engine, self.tenure.clone());
-        engine.release(tenure, self.id, permit, on_failure).await
+        engine.release(tenure, self.id, on_failure).await
     }
 
     /// Marks the hold as dropped: the owner's next operation releases it. Keep the returned entry until the guard is dropped.

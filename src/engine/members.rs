@@ -4,16 +4,19 @@
 //! the background: a dead server is the fault that such a group exists for. A group that needs all its members waits for all.
 
 use std::{
+    future::poll_fn,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
+    task::Poll,
     time::Duration,
 };
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::{
     runtime::Handle,
+    task::unconstrained,
     time::{Instant, timeout_at},
 };
 
@@ -27,8 +30,9 @@ use super::{
 use crate::{
     durability::Durability,
     error::Error,
+    hash::HashSet,
     owner::OwnerId,
-    redis::SendPermit,
+    redis::{self, Clients},
     wire::{Lease, LockSpec, Released},
 };
 
@@ -125,6 +129,10 @@ pub(crate) struct HeldMember {
 }
 
 impl HeldMember {
+    pub(crate) fn client(&self) -> &EngineHandle {
+        &self.engine
+    }
+
     /// The runtime of the client's tasks.
     pub(crate) fn runtime(&self) -> &Handle {
         self.engine.runtime()
@@ -138,10 +146,11 @@ impl HeldMember {
 }
 
 /// Records answers until they decide the operation, and then those that come within a short grace, for `most` in all. The remaining
-/// futures are dropped: operations of members continue in the background.
+/// futures are dropped: operations of members continue in the background. Operations of one client leave together.
 ///
 /// `record` takes the answer of a member. Once the answers decide, it returns the longest grace.
-pub(crate) async fn gather<T>(
+pub(crate) async fn gather<'a, T>(
+    clients: impl Iterator<Item = &'a EngineHandle>,
     mut answers: FuturesUnordered<impl Future<Output = (usize, T)>>,
     most: Option<Duration>,
     mut record: impl FnMut(usize, T) -> Option<Duration>,
@@ -149,23 +158,56 @@ pub(crate) async fn gather<T>(
     let began = Instant::now();
     let mut until = most.map(|most| began + most);
     let mut is_decided = false;
+    let shared = shared(clients);
     loop {
-        let next = async {
-            match until {
-                Some(until) => timeout_at(until, answers.next()).await.ok().flatten(),
-                None => answers.next().await,
-            }
+        let next = next_answers(&mut answers, &shared);
+        let next = match until {
+            Some(until) => timeout_at(until, next).await.unwrap_or_default(),
+            None => next.await,
         };
-        let Some((index, answer)) = next.await else {
+        if next.is_empty() {
             return;
-        };
-        let longest = record(index, answer);
-        if let Some(longest) = longest.filter(|_| !is_decided) {
-            is_decided = true;
-            let grace = Instant::now() + longest.min(STRAGGLERS_WAIT + began.elapsed());
-            until = Some(until.map_or(grace, |until| until.min(grace)));
+        }
+        for (index, answer) in next {
+            let longest = record(index, answer);
+            if let Some(longest) = longest.filter(|_| !is_decided) {
+                is_decided = true;
+                let grace = Instant::now() + longest.min(STRAGGLERS_WAIT + began.elapsed());
+                until = Some(until.map_or(grace, |until| until.min(grace)));
+            }
         }
     }
+}
+
+/// The clients that several members have. The requests of clients of their own need not wait for each other.
+fn shared<'a>(clients: impl Iterator<Item = &'a EngineHandle>) -> Clients {
+    let mut seen = HashSet::default();
+    let again = clients.filter(|client| !seen.insert(client.id));
+    again
+        .map(|client| redis::address(client.batcher.redis()))
+        .collect()
+}
+
+/// The next answers, all that are there; none if no future is left. What the futures send to `shared` clients in one poll leaves
+/// together.
+async fn next_answers<T>(
+    answers: &mut FuturesUnordered<impl Future<Output = T>>,
+    shared: &Clients,
+) -> Vec<T> {
+    let polling = poll_fn(|context| {
+        let ready = || match answers.poll_next_unpin(context) {
+            Poll::Ready(answer) => answer,
+            Poll::Pending => None,
+        };
+        let all_ready = || std::iter::from_fn(ready).collect();
+        let next: Vec<T> = redis::send_together(shared, all_ready);
+        match next.is_empty() && !answers.is_empty() {
+            true => Poll::Pending,
+            false => Poll::Ready(next),
+        }
+    });
+    // The members of a large group would use up their task's budget, and the rest would leave later.
+    unconstrained(polling).await
 }
 
 /// How long one server of a majority may take to answer: short beside the lease, because the leases of acquired members run
@@ -196,11 +238,7 @@ pub(crate) async fn release_all(
     let member = |part: &HeldMember| (part.engine.clone(), part.hold.tenure().spec.clone());
     // A blocking caller uses the timers of one client's runtime, which ends with the last of these handles.
     let members: Vec<_> = parts.iter().map(member).collect();
-    let permits = send_permits(members.iter().map(|(engine, spec)| (engine, &*spec.name)));
-    let releases = parts
-        .into_iter()
-        .zip(permits)
-        .map(|(part, permit)| part.hold.release_from(permit, on_failure));
+    let releases = parts.into_iter().map(|part| part.hold.release(on_failure));
     let members = members.iter().map(|(engine, spec)| (engine, &**spec));
     results_of(releases, members, quota).await
 }
@@ -212,13 +250,15 @@ pub(crate) async fn results_of<'a>(
     quota: Quota,
 ) -> Vec<Result<Released, Error>> {
     let numbered = |(index, release)| async move { (index, release.await) };
+    let members: Vec<_> = members.collect();
     let releases: FuturesUnordered<_> = releases.enumerate().map(numbered).collect();
     let mut results: Vec<_> = (0..releases.len()).map(|_| None).collect();
     let mut held = releases.len();
     let is_decided = |held| quota.is_majority() && held <= quota.spare();
     // A round may have taken so few members that no answer is needed.
     let most = is_decided(held).then_some(STRAGGLERS_WAIT);
-    gather(releases, most, |index, result| {
+    let clients = members.iter().map(|(engine, _)| *engine);
+    gather(clients, releases, most, |index, result| {
         held -= usize::from(has_no_hold(&result));
         results[index] = Some(result);
         is_decided(held).then_some(Duration::MAX)
@@ -271,28 +311,30 @@ pub(crate) fn summed_up(
     }
 }
 
-/// Permits for operations on several locks: operations of one client share a batch. A second
-/// operation on one name gets none, because it has to wait for the first.
-pub(crate) fn send_permits<'a>(
-    locks: impl Iterator<Item = (&'a EngineHandle, &'a str)>,
-) -> Vec<Option<SendPermit>> {
-    let locks: Vec<_> = locks.collect();
-    let mut send_permits: Vec<Option<SendPermit>> = locks.iter().map(|_| None).collect();
-    let mut seen = crate::hash::HashSet::default();
-    let mut by_client: crate::hash::HashMap<_, Vec<usize>> = Default::default();
-    for (index, (engine, name)) in locks.iter().enumerate() {
-        if seen.insert((engine.id, *name)) {
-            by_client.entry(engine.id).or_default().push(index);
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+    use tokio::sync::oneshot;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn answers_that_are_there_come_at_once_and_none_at_the_end() {
+        for shared in [Clients::default(), Clients::from([0])] {
+            let (send, late) = oneshot::channel();
+            // More than a task's budget.
+            let early = (0..300).map(|number| {
+                let (send, answer) = oneshot::channel();
+                send.send(number).unwrap();
+                answer
+            });
+            let mut answers: FuturesUnordered<_> = early.chain([late]).collect();
+            assert_eq!(next_answers(&mut answers, &shared).await.len(), 300);
+            let none_yet = next_answers(&mut answers, &shared).now_or_never();
+            assert_eq!(none_yet, None);
+            send.send(300).unwrap();
+            assert_eq!(next_answers(&mut answers, &shared).await, [Ok(300)]);
+            assert_eq!(next_answers(&mut answers, &shared).await, []);
         }
     }
-    for indices in by_client.values().filter(|indices| indices.len() > 1) {
-        let engine = locks[indices[0]].0;
-        for (index, permit) in indices
-            .iter()
-            .zip(engine.batcher.send_permits(indices.len()))
-        {
-            send_permits[*index] = Some(permit);
-        }
-    }
-    send_permits
 }

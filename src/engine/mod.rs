@@ -95,7 +95,7 @@ pub(crate) use hold_guard::{HoldGuard, OnFailure};
 pub(crate) use loss::{cancel_at_the_loss_of_group, loss_of, loss_of_group, lost_reason};
 pub(crate) use members::{
     Group, HeldMember, Member, Quota, gather, join_group, longest_answer_wait, release_all,
-    results_of, send_permits, summed_up, valid_until,
+    results_of, summed_up, valid_until,
 };
 pub(crate) use request::{AcquireOptions, AcquireRequest, Deadline, Subject};
 #[cfg(feature = "blocking")]

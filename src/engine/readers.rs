@@ -208,7 +208,7 @@ impl Engine {
         if let Some(hold) = self.join(&readers, request) {
             return Ok(AttemptOutcome::Granted(hold));
         }
-        let ask = || self.try_until(request, None, until, prior, None);
+        let ask = || self.try_until(request, None, until, prior);
         let entry = self.owner_entry(&request.spec, request.owner);
         if entry.read_tenure().is_some() {
             // A re-entry adds to a tenure that was shared before, and does not share it anew.

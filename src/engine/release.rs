@@ -33,7 +33,6 @@ use crate::{
     },
     error::{Error, LostReason},
     owner::{Owner, OwnerId},
-    redis::SendPermit,
     wire::{Lease, LockSpec, Presence, Refusal, Released, Reply, presence},
 };
 
@@ -66,14 +65,13 @@ impl JobQueue {
     }
 }
 
-/// A release: what it leaves on the server, and how it is sent the first time.
+/// A release: what it leaves on the server.
 struct Release<'a> {
     spec: &'a Arc<LockSpec>,
     entry: &'a OwnerEntryRef,
     /// How many holds remain, and their lease.
     holds: u32,
     lease: Option<Lease>,
-    permit: Option<SendPermit>,
     /// The tenure whose hold is released. `None` if the hold has no tenure.
     tenure: Option<&'a Arc<Tenure>>,
     /// Whether the tenure ends, and other tasks wait for the lock.
@@ -93,7 +91,6 @@ impl<'a> Release<'a> {
             entry,
             holds,
             lease,
-            permit: None,
             tenure: None,
             is_awaited: false,
             kept_until: None,
@@ -168,7 +165,6 @@ impl Engine {
         self: &Arc<Self>,
         tenure: Arc<Tenure>,
         id: HoldId,
-        permit: Option<SendPermit>,
         on_failure: OnFailure,
     ) -> Result<Released, Error> {
         tenure.mark_leaving(id);
@@ -186,9 +182,7 @@ impl Engine {
             return Err(error);
         }
         let until = tenure.valid_until();
-        let release = self
-            .clone()
-            .run_release(tenure.clone(), id, permit, on_failure);
+        let release = self.clone().run_release(tenure.clone(), id, on_failure);
         let finished = self.finish_within(&tenure.spec, Durability::Local, release);
         match finished.await {
             Err(error @ (Error::Unavailable { .. } | Error::Redis { .. })) => {
@@ -216,7 +210,6 @@ impl Engine {
         spec: &LockSpec,
         owner: Owner,
         group: Option<&Arc<GroupHold>>,
-        permit: Option<SendPermit>,
     ) -> Result<Released, Error> {
         runtime::check()?;
         let leaked = self
@@ -231,7 +224,7 @@ impl Engine {
                 name: spec.name.clone(),
             });
         };
-        self.release(tenure, id, permit, OnFailure::Return).await
+        self.release(tenure, id, OnFailure::Return).await
     }
 
     /// Releases `id`, and sends the request until it is answered. The renewal has stopped before
@@ -244,7 +237,6 @@ impl Engine {
         self: Arc<Self>,
         tenure: Arc<Tenure>,
         id: HoldId,
-        permit: Option<SendPermit>,
         on_failure: OnFailure,
     ) -> Result<Released, Error> {
         for _ in 0..MOST_YIELDS {
@@ -260,13 +252,10 @@ impl Engine {
         match tenure.is_lent() {
             true => {
                 let engine = self.clone();
-                let release = Box::pin(engine.release_with_op_lock(tenure, id, permit, on_failure));
+                let release = Box::pin(engine.release_with_op_lock(tenure, id, on_failure));
                 self.run_as_task(release).await
             }
-            false => {
-                self.release_with_op_lock(tenure, id, permit, on_failure)
-                    .await
-            }
+            false => self.release_with_op_lock(tenure, id, on_failure).await,
         }
     }
 
@@ -274,20 +263,17 @@ impl Engine {
         self: Arc<Self>,
         tenure: Arc<Tenure>,
         id: HoldId,
-        permit: Option<SendPermit>,
         on_failure: OnFailure,
     ) -> Result<Released, Error> {
         let _op_lock = tenure.entry().take_op_lock().await;
         self.release_all_dropped(&tenure.spec, tenure.entry()).await;
-        self.release_under_op_lock(&tenure, id, permit, on_failure)
-            .await
+        self.release_under_op_lock(&tenure, id, on_failure).await
     }
 
     async fn release_under_op_lock(
         self: &Arc<Self>,
         tenure: &Arc<Tenure>,
         id: HoldId,
-        permit: Option<SendPermit>,
         on_failure: OnFailure,
     ) -> Result<Released, Error> {
         // Other readers may have joined since.
@@ -314,7 +300,6 @@ impl Engine {
         if release.holds == 0 {
             tenure.set_is_freeing();
         }
-        release.permit = permit;
         release.tenure = Some(tenure);
         release.kept_until = tenure.kept_until();
         release.is_awaited =
@@ -395,7 +380,7 @@ impl Engine {
 
     /// Releases a hold whose guard was dropped. The caller has the operation lock.
     pub(super) async fn release_dropped(self: &Arc<Self>, tenure: &Arc<Tenure>, id: HoldId) {
-        let released = self.release_under_op_lock(tenure, id, None, OnFailure::Log);
+        let released = self.release_under_op_lock(tenure, id, OnFailure::Log);
         drop(released.await);
     }
 
@@ -434,7 +419,6 @@ impl Engine {
     async fn release_to_waiters(
         self: &Arc<Self>,
         tenure: &Arc<Tenure>,
-        permit: Option<SendPermit>,
     ) -> Result<Reply, CallError> {
         let spec = &tenure.spec;
         let mut unanswered = Unanswered(Some((self, tenure)));
@@ -444,7 +428,7 @@ impl Engine {
         // The order of a batch is not known beforehand. An acquisition that waits for replicas
         // travels on another connection, where it could overtake the release.
         let listed = self.batcher.replicas(spec);
-        let is_first = permit.is_none() && !tenure.next_may_wait(self.config.durability, listed);
+        let is_first = !tenure.next_may_wait(self.config.durability, listed);
         let is_ours = !freeing_release.yields()
             && tenure
                 .local
@@ -457,11 +441,7 @@ impl Engine {
                     .run_with_callback(release, Durability::Local, sent)
                     .await
             }
-            false => {
-                self.batcher
-                    .run_by_permit(permit, release, Durability::Local)
-                    .await
-            }
+            false => self.batcher.run(release, Durability::Local).await,
         };
         unanswered.0 = None;
         let reply = answer?.reply;
@@ -487,8 +467,8 @@ impl Engine {
             loop {
                 let is_first = std::mem::take(&mut release.is_awaited);
                 let answer = match release.tenure.filter(|_| is_first) {
-                    Some(tenure) => self.release_to_waiters(tenure, release.permit.take()).await,
-                    None => self.send_once(&mut release).await,
+                    Some(tenure) => self.release_to_waiters(tenure).await,
+                    None => self.send_once(&release).await,
                 };
                 let error = match release_presence(answer) {
                     Ok(presence) => {
@@ -520,7 +500,7 @@ impl Engine {
         }
     }
 
-    async fn send_once(&self, release: &mut Release<'_>) -> Result<Reply, CallError> {
+    async fn send_once(&self, release: &Release<'_>) -> Result<Reply, CallError> {
         let (spec, holds) = (release.spec, release.holds);
         let request = (release.kept_until.filter(|_| holds == 0))
             .and_then(|until| keep_request(spec, &release.entry.field, until))
@@ -528,10 +508,7 @@ impl Engine {
                 let owner = &release.entry.field;
                 (spec.protocol).release(spec, owner, release.lease.as_ref(), holds)
             });
-        let sending = self
-            .batcher
-            .run_by_permit(release.permit.take(), request, Durability::Local);
-        let reply = sending.await?.reply;
+        let reply = self.batcher.run(request, Durability::Local).await?.reply;
         if holds == 0 && reply.is_done() {
             self.wakeups.record_release(spec, &reply);
         }

@@ -1,7 +1,11 @@
 //! Checks of the runtime that a client is used on, and yields to its tasks.
 
 #[cfg(feature = "blocking")]
-use std::{cell::Cell, future::poll_fn, task::Poll};
+use std::{
+    cell::RefCell,
+    future::poll_fn,
+    task::{Poll, Waker},
+};
 use std::{net::Ipv4Addr, panic::catch_unwind, time::Duration};
 
 use tokio::{net::TcpListener, runtime::Handle};
@@ -13,33 +17,47 @@ pub(super) use tokio::task::yield_now;
 
 #[cfg(feature = "blocking")]
 thread_local! {
-    static POLLS_HERE: Cell<bool> = const { Cell::new(false) };
+    /// The tasks that have yielded on a thread that polls futures itself, outside of a scheduler; `None` on any other.
+    static YIELDED: RefCell<Option<Vec<Waker>>> = const { RefCell::new(None) };
 }
 
-/// A mark of a thread that polls futures itself, outside of a scheduler. Its drop restores the
-/// mark before.
+/// A mark of a thread that polls futures itself. Its drop restores the mark before. A thread that ends has none.
 #[cfg(feature = "blocking")]
-pub(crate) struct PollsHere(bool);
+pub(crate) struct PollsHere(Option<Vec<Waker>>);
 
 #[cfg(feature = "blocking")]
 impl PollsHere {
     pub(crate) fn new() -> Self {
-        Self(POLLS_HERE.replace(true))
+        Self(exchange_yielded(Some(Vec::new())))
+    }
+
+    /// Wakes what has yielded in a poll, at its end, as tokio does: a set of futures counts those that wake themselves, and ends its
+    /// poll after a few.
+    pub(crate) fn wake_yielded(&self) {
+        let yielded = exchange_yielded(Some(Vec::new())).unwrap_or_default();
+        yielded.into_iter().for_each(Waker::wake);
     }
 }
 
 #[cfg(feature = "blocking")]
 impl Drop for PollsHere {
     fn drop(&mut self) {
-        POLLS_HERE.set(self.0);
+        exchange_yielded(self.0.take());
     }
+}
+
+#[cfg(feature = "blocking")]
+fn exchange_yielded(yielded: Option<Vec<Waker>>) -> Option<Vec<Waker>> {
+    let exchange = |place: &RefCell<_>| place.replace(yielded);
+    YIELDED.try_with(exchange).ok().flatten()
 }
 
 /// Yields to ready tasks. On a thread that polls futures itself, tokio's function would leave the
 /// wake-up to a scheduler that waits for this thread.
 #[cfg(feature = "blocking")]
 pub(super) async fn yield_now() {
-    if !POLLS_HERE.get() {
+    let polls_here = || YIELDED.try_with(|yielded| yielded.borrow().is_some());
+    if !polls_here().unwrap_or(false) {
         return tokio::task::yield_now().await;
     }
     let mut has_yielded = false;
@@ -47,7 +65,10 @@ pub(super) async fn yield_now() {
         if std::mem::replace(&mut has_yielded, true) {
             return Poll::Ready(());
         }
-        context.waker().wake_by_ref();
+        YIELDED.with_borrow_mut(|yielded| {
+            let yielded = yielded.get_or_insert_default();
+            yielded.push(context.waker().clone());
+        });
         Poll::Pending
     })
     .await;
@@ -92,6 +113,18 @@ mod tests {
     use tokio::runtime::{Builder, Runtime};
 
     use super::*;
+
+    #[cfg(feature = "blocking")]
+    #[test]
+    fn what_yields_in_one_poll_goes_on_in_one_poll() {
+        use futures_util::{FutureExt, StreamExt, stream::FuturesUnordered};
+        let polls = PollsHere::new();
+        let mut yielding: FuturesUnordered<_> = (0..8).map(|_| yield_now()).collect();
+        let mut poll = || std::iter::from_fn(|| yielding.next().now_or_never()?).count();
+        assert_eq!(poll(), 0);
+        polls.wake_yielded();
+        assert_eq!(poll(), 8);
+    }
 
     fn said_on(runtime: std::io::Result<Runtime>) -> String {
         let _entered = runtime.as_ref().unwrap().enter();

@@ -345,7 +345,9 @@ impl MultiGuard {
         let mut confirmed = vec![false; self.parts.len()];
         let mut failure = None;
         let most = longest_answer_wait(&self.parts, self.quota);
-        let answers = gather(FuturesUnordered::from_iter(each), most, |index, answer| {
+        let clients = self.parts.iter().map(HeldMember::client);
+        let each = FuturesUnordered::from_iter(each);
+        let answers = gather(clients, each, most, |index, answer| {
             match answer {
                 Ok(()) => confirmed[index] = true,
                 // The loss of one member of a majority is not the group's.

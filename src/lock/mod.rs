@@ -323,9 +323,7 @@ impl<K: Kind> Lock<K> {
         if self.engine.is_closed() {
             return Err(self.engine.closed_error());
         }
-        self.engine
-            .release_leaked(spec, self.owner(), None, None)
-            .await
+        self.engine.release_leaked(spec, self.owner(), None).await
     }
 
     /// Returns the lock without its kind in the type, for code that is not generic over kinds or chooses one at run time.

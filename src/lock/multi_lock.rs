@@ -9,7 +9,7 @@ use super::{
     quorum::{All, Majority, Quorum},
 };
 use crate::{
-    engine::{Deadline, Group, Member, Quota, results_of, send_permits, summed_up},
+    engine::{Deadline, Group, Member, Quota, results_of, summed_up},
     error::Error,
     guard::{MultiGuard, run_and_release, run_if_held},
     owner::Owner,
@@ -408,20 +408,14 @@ impl<Q: Quorum> GroupLock<Q> {
                 .iter()
                 .map(|member| (&member.engine, &*member.request.spec))
         };
-        let send_permits = send_permits(locks().map(|(engine, spec)| (engine, &*spec.name)));
-        let releases = members
-            .iter()
-            .zip(send_permits)
-            .map(async |(member, permit)| {
-                let Member { engine, request } = member;
-                if engine.is_closed() {
-                    return Err(engine.closed_error());
-                }
-                let spec = &request.spec;
-                engine
-                    .release_leaked(spec, owner, leaked.as_ref(), permit)
-                    .await
-            });
+        let releases = members.iter().map(async |member| {
+            let Member { engine, request } = member;
+            if engine.is_closed() {
+                return Err(engine.closed_error());
+            }
+            let spec = &request.spec;
+            engine.release_leaked(spec, owner, leaked.as_ref()).await
+        });
         summed_up(results_of(releases, locks(), quota).await, quota)
     }
 

@@ -1,36 +1,22 @@
-//! Batches: several operations with one batch key travel in one call.
+//! The engine at the [dispatch](super::dispatch): a caller's future waits for the answer.
 //!
-//! A call costs a system call at both ends, more than the server needs to run a script. At a low load, each caller's future sends its
-//! operation at once and alone. At a higher load, operations queue in the lane of their batch key
-//! ([`batch_queue`](super::batch_queue)) and travel in batches. Tasks of the lane, its carriers, send the batches. A caller that
-//! is not polled therefore delays no other.
+//! At a low load, the future sends its operation at once and alone. At a higher load, its operation joins a batch.
 
-use std::{
-    future::poll_fn,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock},
-    task::Poll,
-};
+use std::{future::poll_fn, sync::Arc, task::Poll};
 
 use bytes::Bytes;
-use futures_util::future::Either;
-use tokio::runtime::Handle;
+use tokio::{runtime::Handle, sync::oneshot};
 
 use super::{
     Answered, BoxFuture, CallError, HashSlot, Redis,
-    batch::{BatchKey, batch_key, call_all},
-    batch_queue::{Admission, Queue},
-    bundle::{self, SendPermit},
+    dispatch::{BatchKey, Complete, Dispatch, batch_key, call::call_all, together},
     load::{CountedInLoad, Load},
 };
 use crate::{
     durability::Durability,
     error::{Error, NO_CONNECTION},
     gauges::Batches,
-    hash::HashMap,
-    wire::{
-        LockSpec, Request,
-        script::{Operation, Script},
-    },
+    wire::{LockSpec, Request, script::Operation},
 };
 
 /// Largest load of the client at which an operation is sent alone; also the limit per lane. A higher load is batched.
@@ -40,34 +26,43 @@ const MOST_WITH_CALLBACK: usize = 8;
 
 /// The way of every operation to Redis.
 pub(crate) struct Batcher {
-    redis: Arc<dyn Redis>,
-    runtime: Handle,
-    lanes: RwLock<HashMap<BatchKey, Arc<Lane>>>,
+    dispatch: Dispatch<Asked>,
     load: Load,
     batches: Batches,
 }
 
-/// The operations of one batch key.
-struct Lane {
-    script: &'static Script,
-    slot: HashSlot,
-    durability: Durability,
-    queue: Mutex<Queue<Operation, Result<Answered, CallError>>>,
+/// An operation whose caller waits for the answer, until it drops the receiver.
+struct Asked {
+    operation: Operation,
+    answer: oneshot::Sender<Result<Answered, CallError>>,
+}
+
+impl Complete for Asked {
+    fn is_wanted(&self) -> bool {
+        !self.answer.is_closed()
+    }
+
+    fn build(&mut self) -> Option<Operation> {
+        self.is_wanted()
+            .then(|| std::mem::take(&mut self.operation))
+    }
+
+    fn complete(self, answer: Result<Answered, CallError>) {
+        let _ = self.answer.send(answer);
+    }
 }
 
 impl Batcher {
     pub(crate) fn new(redis: Arc<dyn Redis>, runtime: Handle) -> Self {
         Self {
-            redis,
-            runtime,
-            lanes: RwLock::default(),
+            dispatch: Dispatch::new(redis, runtime),
             load: Load::default(),
             batches: Batches::new(),
         }
     }
 
     pub(crate) fn redis(&self) -> &Arc<dyn Redis> {
-        &self.redis
+        self.dispatch.redis()
     }
 
     /// Runs one operation, alone or in a batch.
@@ -98,34 +93,29 @@ impl Batcher {
         durability: Durability,
         on_sent: Option<S>,
     ) -> impl Future<Output = Result<Answered, CallError>> + use<'_, S> {
-        let lane = self.lane(&request, durability);
+        let slot = self.slot_of(&request);
+        let lane = self.dispatch.lane(request.script, slot, durability);
         async move {
             let (_counted, load) = CountedInLoad::new(&self.load);
             let most_alone = match on_sent {
+                _ if together::holds_back(self.redis()) => 0,
                 // Operations that wait for replicas gather on their own connection.
-                _ if durability.waits(self.redis.replicas(lane.slot)) => usize::MAX,
+                _ if durability.waits(self.redis().replicas(slot)) => usize::MAX,
                 Some(_) => MOST_WITH_CALLBACK,
                 None => self.most_alone(load),
             };
-            let admission = lane.locked().admit(request.parts, most_alone);
-            match admission {
-                Admission::Alone(operation) => {
-                    let _leave = LoneOperation(&lane);
-                    self.batches.sent(1);
-                    let call = self
-                        .redis
-                        .call(lane.script, Arc::new([operation]), durability);
-                    let mut replies = call_then(call, on_sent).await?;
-                    replies.pop().ok_or(CallError::Closed)
-                }
-                Admission::Queued { reply, carrier } => {
-                    if carrier {
-                        self.runtime
-                            .spawn(carry(Carrier::of(lane), self.redis.clone()));
-                    }
-                    reply.await.unwrap_or(Err(CallError::Closed))
-                }
+            let operation = request.parts;
+            if let Some(_lone) = lane.begin_lone(most_alone) {
+                self.batches.sent(1);
+                let call = self
+                    .redis()
+                    .call(lane.script, Arc::new([operation]), durability);
+                let mut replies = call_then(call, on_sent).await?;
+                return replies.pop().ok_or(CallError::Closed);
             }
+            let (answer, reply) = oneshot::channel();
+            drop(lane.submit(Asked { operation, answer }));
+            reply.await.unwrap_or(Err(CallError::Closed))
         }
     }
 
@@ -134,7 +124,7 @@ impl Batcher {
         match load {
             ..=MOST_ALONE => MOST_ALONE,
             // In a lane per slot, operations seldom meet.
-            _ if self.redis.queues_by_slot() => 1,
+            _ if self.redis().queues_by_slot() => 1,
             _ => 0,
         }
     }
@@ -146,32 +136,13 @@ impl Batcher {
 
     /// The runtime of the carriers.
     pub(crate) fn runtime(&self) -> &Handle {
-        &self.runtime
+        self.dispatch.runtime()
     }
 
     /// Runs `future` on the runtime of the carriers. Boxed, so that one type of task is compiled instead of one for each caller.
     pub(crate) fn spawn(&self, future: impl Future<Output = ()> + Send + 'static) {
         let future: BoxFuture<()> = Box::pin(future);
-        self.runtime.spawn(future);
-    }
-
-    /// Permits to send `count` operations together.
-    pub(crate) fn send_permits(&self, count: usize) -> Vec<SendPermit> {
-        bundle::send_permits(&self.redis, &self.runtime, count)
-    }
-
-    /// Runs one operation in the bundle of its permit, or without a permit as [`run`](Self::run).
-    pub(crate) fn run_by_permit(
-        &self,
-        permit: Option<SendPermit>,
-        request: Request,
-        durability: Durability,
-    ) -> impl Future<Output = Result<Answered, CallError>> {
-        match permit {
-            // Boxed: it is the larger future, and only groups use it.
-            Some(permit) => Either::Left(Box::pin(permit.run(request, durability))),
-            None => Either::Right(self.run(request, durability)),
-        }
+        self.runtime().spawn(future);
     }
 
     /// Runs requests with one batch key in one call, at once.
@@ -184,44 +155,27 @@ impl Batcher {
             return Vec::new();
         };
         let operations = requests.into_iter().map(|request| request.parts).collect();
-        call_all(&*self.redis, script, operations, durability).await
+        call_all(&**self.redis(), script, operations, durability).await
     }
 
-    fn lane(&self, request: &Request, durability: Durability) -> Arc<Lane> {
-        let key = self.batch_key(request, durability);
-        if let Some(lane) = self
-            .lanes
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .get(&key)
-        {
-            return lane.clone();
-        }
-        let mut lanes = self.lanes.write().unwrap_or_else(PoisonError::into_inner);
-        let lane = lanes.entry(key).or_insert_with(|| {
-            Arc::new(Lane {
-                script: request.script,
-                slot: key.1,
-                durability,
-                queue: Mutex::default(),
-            })
-        });
-        lane.clone()
+    fn slot_of(&self, request: &Request) -> HashSlot {
+        let key = request.parts.first().map_or(&[][..], |key| &**key);
+        self.redis().slot(key)
     }
 
     /// Requests with equal batch keys may travel together.
     pub(crate) fn batch_key(&self, request: &Request, durability: Durability) -> BatchKey {
-        batch_key(&*self.redis, request, durability)
+        batch_key(request.script, self.slot_of(request), durability)
     }
 
     /// The number of replicas of the server of `spec`, including replicas that are down.
     pub(crate) fn replicas(&self, spec: &LockSpec) -> usize {
-        self.redis.replicas(self.redis.slot(&spec.key))
+        self.redis().replicas(self.redis().slot(&spec.key))
     }
 
     /// The server of `spec`, if the client knows it.
     pub(crate) fn server_of(&self, spec: &LockSpec) -> Option<String> {
-        self.redis.server_of(self.redis.slot(&spec.key))
+        self.redis().server_of(self.redis().slot(&spec.key))
     }
 
     /// The error for calls about `key` without an answer: names the server, and the cause if the client knows it. An outage has one
@@ -232,27 +186,28 @@ impl Batcher {
         durability: Durability,
         reason: impl Into<String>,
     ) -> Error {
-        self.unavailable_at(self.redis.slot(key), durability, reason.into())
+        self.unavailable_at(self.redis().slot(key), durability, reason.into())
     }
 
     /// The same for calls to all servers.
     pub(crate) fn any_unavailable(&self, reason: impl Into<String>) -> Error {
-        let is_troubled = |slot: &HashSlot| self.redis.trouble(*slot, Durability::Local).is_some();
+        let is_troubled =
+            |slot: &HashSlot| self.redis().trouble(*slot, Durability::Local).is_some();
         let slot = self.slots().find(is_troubled).unwrap_or_default();
         self.unavailable_at(slot, Durability::Local, reason.into())
     }
 
     /// The error of a lazy client that the server has refused from the start is that of a client that connects at once.
     fn unavailable_at(&self, slot: HashSlot, durability: Durability, reason: String) -> Error {
-        if let Some(refused) = self.redis.refused_start() {
+        if let Some(refused) = self.redis().refused_start() {
             return refused;
         }
-        let trouble = self.redis.trouble(slot, durability);
-        let reason = match self.redis.is_ready(slot, durability) {
+        let trouble = self.redis().trouble(slot, durability);
+        let reason = match self.redis().is_ready(slot, durability) {
             true => reason,
             false => NO_CONNECTION.to_owned(),
         };
-        let reason = match self.redis.server_of(slot) {
+        let reason = match self.redis().server_of(slot) {
             Some(server) if !reason.contains(&server) => format!("{reason} (server {server})"),
             _ => reason,
         };
@@ -261,29 +216,29 @@ impl Batcher {
 
     /// Asks whether releases of `spec` may publish: the server's words if they may not. `None` if the client knows that they may.
     pub(crate) fn refused_message(&self, spec: &LockSpec) -> Option<BoxFuture<Option<String>>> {
-        self.redis.refused_message(&spec.key, &spec.channel)
+        self.redis().refused_message(&spec.key, &spec.channel)
     }
 
     /// Completes once calls of `durability` have a connection to the server of `spec`.
     pub(crate) async fn ready(&self, spec: &LockSpec, durability: Durability) {
-        self.redis
-            .ready(self.redis.slot(&spec.key), durability)
+        self.redis()
+            .ready(self.redis().slot(&spec.key), durability)
             .await;
     }
 
     /// Whether every slot is served, by a server to which there is a connection.
     pub(crate) fn is_connected(&self) -> bool {
-        self.redis.is_connected()
+        self.redis().is_connected()
     }
 
     /// Completes when all servers have answered.
     pub(crate) fn ping(&self) -> BoxFuture<Result<(), CallError>> {
-        self.redis.ping()
+        self.redis().ping()
     }
 
     /// All slots of the set-up.
     fn slots(&self) -> std::ops::Range<HashSlot> {
-        match self.redis.is_cluster() {
+        match self.redis().is_cluster() {
             true => 0..super::SLOTS,
             false => 0..1,
         }
@@ -291,7 +246,8 @@ impl Batcher {
 
     /// Whether [`ready`](Self::ready) would complete at once.
     pub(crate) fn is_ready_for(&self, spec: &LockSpec, durability: Durability) -> bool {
-        self.redis.is_ready(self.redis.slot(&spec.key), durability)
+        self.redis()
+            .is_ready(self.redis().slot(&spec.key), durability)
     }
 
     /// The same for calls that wait for no replica.
@@ -316,68 +272,6 @@ impl std::fmt::Debug for Batcher {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Batcher").finish_non_exhaustive()
     }
-}
-
-impl Lane {
-    fn locked(&self) -> MutexGuard<'_, Queue<Operation, Result<Answered, CallError>>> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// A lone operation under way.
-struct LoneOperation<'a>(&'a Lane);
-
-impl Drop for LoneOperation<'_> {
-    fn drop(&mut self) {
-        self.0.locked().alone_is_over();
-    }
-}
-
-/// A task that sends the batches of a lane. A drop before `is_done` means that the runtime has ended, so the lane closes.
-struct Carrier {
-    lane: Arc<Lane>,
-    is_done: bool,
-}
-
-impl Carrier {
-    fn of(lane: Arc<Lane>) -> Self {
-        Self {
-            lane,
-            is_done: false,
-        }
-    }
-}
-
-impl Drop for Carrier {
-    fn drop(&mut self) {
-        if !self.is_done {
-            self.lane.locked().close();
-        }
-    }
-}
-
-/// Sends batches until the lane is empty or has enough other carriers.
-async fn carry(mut carrier: Carrier, redis: Arc<dyn Redis>) {
-    let lane = carrier.lane.clone();
-    loop {
-        // An answered caller may send its next request. `yield_now` lets such requests join the batch.
-        tokio::task::yield_now().await;
-        if !redis.is_ready(lane.slot, lane.durability) {
-            redis.ready(lane.slot, lane.durability).await;
-        }
-        let Some(batch) = lane.locked().flush() else {
-            break;
-        };
-        let (operations, answers): (Vec<_>, Vec<_>) = batch.into_iter().unzip();
-        let replies = call_all(&*redis, lane.script, operations, lane.durability).await;
-        for (answer, reply) in answers.into_iter().zip(replies) {
-            let _ = answer.send(reply);
-        }
-        if !lane.locked().come_back() {
-            break;
-        }
-    }
-    carrier.is_done = true;
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 //!
 //! # The way of one call
 //!
-//! 1. [`batcher`] lets the call go, alone or with other operations of its lane ([`batch_queue`], [`batch`], [`bundle`], [`load`]).
+//! 1. [`batcher`] lets the call go alone, or [`dispatch`] with other operations of its lane; [`load`] counts them.
 //! 2. [`single_server`] or [`cluster`] picks the connection: the one for scripts ([`script_connection`]), or the one for calls that
 //!    wait for replicas ([`durable`]). A cluster follows redirections (`cluster/calls.rs`).
 //! 3. `script_connection/session.rs` sends `EVALSHA`, and `EVAL` after a `NOSCRIPT`.
@@ -46,7 +46,8 @@
 //! | [`open_connection`], [`client_info`], [`one_server`], [`liveness`] | the open connection: checks, its description by the server, its death |
 //! | [`connect_error`], [`connect_advice`] | why there is no connection, and what the user can do |
 //! | [`publish_rights`], [`eviction`], [`client_names`] | further questions to a server |
-//! | [`batcher`], [`batch_queue`], [`batch`], [`bundle`], [`load`] | several operations in one call |
+//! | [`dispatch`] | several operations in one call |
+//! | [`batcher`], [`load`] | the engine at the dispatch |
 //! | [`probe`] | requests of the command-line tool |
 //! | [`direct`] | servers that answer calls themselves: the models of the simulator |
 //! | [`time_limits`] | every time limit of this layer |
@@ -68,11 +69,8 @@
 
 mod address_order;
 mod answered;
-mod batch;
-mod batch_queue;
 mod batch_scope;
 mod batcher;
-mod bundle;
 mod client_info;
 mod client_names;
 mod cluster;
@@ -82,6 +80,7 @@ mod connector;
 mod credentials_provider;
 #[cfg(feature = "__simulation")]
 pub mod direct;
+mod dispatch;
 mod durable;
 mod endpoint;
 mod events;
@@ -126,10 +125,12 @@ use tokio_util::task::TaskTracker;
 pub(crate) use self::fred::FredClient;
 pub use answered::Answered;
 pub(crate) use batcher::Batcher;
-pub(crate) use bundle::SendPermit;
 pub use client_names::ClientNames;
 use cluster::Cluster;
 pub(crate) use credentials_provider::CredentialsProvider;
+#[cfg(feature = "blocking")]
+pub(crate) use dispatch::together::Apart;
+pub(crate) use dispatch::together::{Clients, address, send_together};
 use durable::Wait;
 pub(crate) use endpoint::AddressMap;
 pub use events::EventSender;

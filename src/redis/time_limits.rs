@@ -183,9 +183,6 @@ pub(super) const LONGEST_UNSUBSCRIBED_PAUSE: Duration = Duration::from_secs(5 * 
 
 // Batches.
 
-/// How long the members of a bundle wait for the next one. Without a limit, two bundles of one owner could wait for each
-/// other. A shorter time sends a group in more calls; a longer one delays it behind a task that is not polled.
-pub(super) const BUNDLE_WAIT: Duration = Duration::from_millis(100);
 /// How long an attempt of a crowd waits for an answer to another operation, whose caller may be a future that is not polled.
 /// A shorter time takes more memory; a longer one delays the attempt behind such a future.
 pub(super) const CROWD_WAIT: Duration = Duration::from_millis(100);

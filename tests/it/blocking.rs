@@ -160,7 +160,7 @@ async fn a_guard_dropped_before_the_process_ends_is_released() {
     }
 }
 
-/// A thread-local is dropped when no tokio context is left on its thread.
+/// A thread-local may be dropped when no tokio context is left on its thread.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_guard_in_a_thread_local_is_released() {
     type Kept = (Guard<Reentrant>, MultiGuard);
@@ -173,19 +173,25 @@ async fn a_guard_in_a_thread_local_is_released() {
         plainly(move || LockClient::connect(url).unwrap()).await
     };
     let (lock, group) = (client.reentrant_lock("a"), client.multi_lock(["b", "c"]));
-    let thread = thread::spawn(move || {
-        // The first `with_borrow_mut` creates the thread-local, which is therefore dropped last.
-        KEPT.with_borrow_mut(|kept| *kept = None);
-        let guards = (lock.lock().unwrap(), group.lock().unwrap());
-        KEPT.with_borrow_mut(|kept| *kept = Some(guards));
-    });
-    tokio::task::spawn_blocking(move || thread.join().unwrap())
-        .await
-        .unwrap();
-    eventually("the locks are released", SOON, async || {
-        server.command::<u32>(&["EXISTS", "a", "b", "c"]).await == 0
-    })
-    .await;
+    // Thread-locals are dropped in turn, the first one last: this one before tokio's context or after it.
+    for is_before_tokio in [false, true] {
+        let (lock, group) = (lock.clone(), group.clone());
+        let thread = thread::spawn(move || {
+            if is_before_tokio {
+                drop(tokio::runtime::Handle::try_current());
+            }
+            KEPT.with_borrow_mut(|kept| *kept = None);
+            let guards = (lock.lock().unwrap(), group.lock().unwrap());
+            KEPT.with_borrow_mut(|kept| *kept = Some(guards));
+        });
+        tokio::task::spawn_blocking(move || thread.join().unwrap())
+            .await
+            .unwrap();
+        eventually("the locks are released", SOON, async || {
+            server.command::<u32>(&["EXISTS", "a", "b", "c"]).await == 0
+        })
+        .await;
+    }
     plainly(move || drop(client)).await;
 }
 

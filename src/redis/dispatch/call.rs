@@ -1,31 +1,22 @@
-//! Operations of one call, and their common batch key.
+//! One call of several operations.
 
 use std::sync::Arc;
 
 use futures_util::future::join_all;
 
-use super::{Answered, CallError, HashSlot, Redis, batch_scope::NOT_SENT};
 use crate::{
     durability::Durability,
     gauges::Batches,
+    redis::{Answered, CallError, Redis, batch_scope::NOT_SENT},
     wire::{
-        Refusal, Request,
+        Refusal,
         script::{Operation, Script},
     },
 };
 
-/// Operations with one batch key may travel together: the address of the script, the slot, the durability.
-pub(crate) type BatchKey = (usize, HashSlot, Durability);
-
-pub(super) fn batch_key(redis: &dyn Redis, request: &Request, durability: Durability) -> BatchKey {
-    let key = request.parts.first().map_or(&[][..], |key| &**key);
-    let script = std::ptr::from_ref(request.script).addr();
-    (script, redis.slot(key), durability)
-}
-
 /// Runs operations in one call. Runs each operation alone if the server refuses the batch, or if its connection may lead to several
 /// servers. A refused operation, such as one on a lock whose name the user has no right to, must not fail the rest.
-pub(super) async fn call_all(
+pub(in crate::redis) async fn call_all(
     redis: &dyn Redis,
     script: &'static Script,
     operations: Vec<Operation>,
