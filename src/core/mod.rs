@@ -51,6 +51,7 @@ pub mod listener;
 mod passing;
 pub mod permits;
 pub mod place;
+pub mod records;
 mod rules;
 pub mod tenure;
 #[cfg(test)]

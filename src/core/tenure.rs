@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::{
     facts::{Limits, Terms},
     keys::{HoldKey, Owner, WaiterKey},
+    records::Records,
     time::Time,
 };
 
@@ -57,44 +58,32 @@ impl Hold {
 /// All holds of a name that have a task.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Holds {
-    records: Vec<Option<Hold>>,
+    records: Records<Hold>,
 }
 
 impl Holds {
     pub fn add(&mut self, hold: Hold) -> HoldKey {
-        let free = self.records.iter().position(Option::is_none);
-        let index = free.unwrap_or_else(|| {
-            self.records.push(None);
-            self.records.len() - 1
-        });
-        self.records[index] = Some(hold);
-        HoldKey(index as u32)
+        HoldKey(self.records.add(hold))
     }
 
     pub fn remove(&mut self, key: HoldKey) -> Option<Hold> {
-        self.records.get_mut(key.0 as usize)?.take()
+        self.records.remove(key.0)
     }
 
     pub fn get(&self, key: HoldKey) -> Option<&Hold> {
-        self.records.get(key.0 as usize)?.as_ref()
+        self.records.get(key.0)
     }
 
     /// The task takes a hold that it was given.
     pub fn take(&mut self, key: HoldKey) {
-        if let Some(hold) = self
-            .records
-            .get_mut(key.0 as usize)
-            .and_then(Option::as_mut)
-        {
+        if let Some(hold) = self.records.get_mut(key.0) {
             hold.state = HoldState::Guarded;
         }
     }
 
     pub fn live(&self) -> impl Iterator<Item = (HoldKey, &Hold)> {
-        let records = self.records.iter().enumerate();
-        let present =
-            records.filter_map(|(index, hold)| Some((HoldKey(index as u32), hold.as_ref()?)));
-        present.filter(|(_, hold)| hold.is_live())
+        let live = self.records.all().filter(|(_, hold)| hold.is_live());
+        live.map(|(number, hold)| (HoldKey(number), hold))
     }
 
     pub fn count(&self) -> u32 {
@@ -124,11 +113,7 @@ impl Holds {
 
     /// The server keeps the hold until then.
     pub fn extend(&mut self, key: HoldKey, until: Time) {
-        if let Some(hold) = self
-            .records
-            .get_mut(key.0 as usize)
-            .and_then(Option::as_mut)
-        {
+        if let Some(hold) = self.records.get_mut(key.0) {
             hold.until = hold.until.max(Some(until));
         }
     }
@@ -136,15 +121,12 @@ impl Holds {
     /// Marks the live holds as lost. Holds that were not taken have no task that would ask: returns their waiters, the earliest first.
     pub fn lose(&mut self) -> Vec<WaiterKey> {
         let mut given = Vec::new();
-        for record in &mut self.records {
-            match record.as_mut().map(|hold| &mut hold.state) {
-                Some(HoldState::Given { to, .. }) => {
-                    given.push(*to);
-                    *record = None;
-                }
-                Some(state) => *state = HoldState::Lost,
-                None => {}
-            }
+        while let Some((key, waiter)) = self.find_given(|_| true) {
+            self.remove(key);
+            given.push(waiter);
+        }
+        for hold in self.records.all_mut() {
+            hold.state = HoldState::Lost;
         }
         given
     }
@@ -160,14 +142,12 @@ impl Holds {
     /// Forgets which records were used.
     #[cfg(any(test, feature = "explorer"))]
     pub fn forget(&mut self) {
-        while self.records.last().is_some_and(Option::is_none) {
-            self.records.pop();
-        }
+        self.records.forget();
     }
 
     #[cfg(any(test, feature = "explorer"))]
     pub fn rebase(&mut self, of_ends: impl Fn(Time) -> Time, of_begins: impl Fn(Time) -> Time) {
-        for hold in self.records.iter_mut().flatten() {
+        for hold in self.records.all_mut() {
             hold.until = hold.until.map(&of_ends);
             if let HoldState::Given { since, .. } = &mut hold.state {
                 *since = of_begins(*since);

@@ -18,6 +18,7 @@ use std::{collections::VecDeque, time::Duration};
 use super::{
     facts::{Ask, Terms},
     keys::{HoldKey, Owner, WaiterKey},
+    records::Records,
     time::Time,
 };
 
@@ -71,8 +72,7 @@ type Tries = bool;
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Waiters<W> {
-    records: Vec<Option<Waiter<W>>>,
-    free: Vec<u32>,
+    records: Records<Waiter<W>>,
     /// Callers that wait for the lock, in the order of their waits. A caller that does not wait stands in `trying`.
     queue: VecDeque<WaiterKey>,
     trying: VecDeque<WaiterKey>,
@@ -87,8 +87,7 @@ pub struct Waiters<W> {
 impl<W> Default for Waiters<W> {
     fn default() -> Self {
         Self {
-            records: Vec::new(),
-            free: Vec::new(),
+            records: Records::default(),
             queue: VecDeque::new(),
             trying: VecDeque::new(),
             of_owners: Vec::new(),
@@ -136,28 +135,18 @@ impl<W> Waiters<W> {
     }
 
     fn add(&mut self, waiter: Waiter<W>) -> WaiterKey {
-        match self.free.pop() {
-            Some(index) => {
-                self.records[index as usize] = Some(waiter);
-                WaiterKey(index)
-            }
-            None => {
-                self.records.push(Some(waiter));
-                WaiterKey(self.records.len() as u32 - 1)
-            }
-        }
+        WaiterKey(self.records.add(waiter))
     }
 
     /// Frees the record, and takes it out of the queue.
     pub fn remove(&mut self, key: WaiterKey) -> Option<Waiter<W>> {
-        let waiter = self.records.get_mut(key.0 as usize)?.take()?;
-        self.leave_line(key, &waiter);
-        self.free.push(key.0);
+        let waiter = self.records.remove(key.0)?;
+        self.leave_line(key, waiter.owner, waiter.waits, waiter.state);
         Some(waiter)
     }
 
-    fn leave_line(&mut self, key: WaiterKey, waiter: &Waiter<W>) {
-        match waiter.state {
+    fn leave_line(&mut self, key: WaiterKey, owner: Owner, waits: bool, state: State) {
+        match state {
             State::Parked { .. } => self.parked -= 1,
             State::Queued | State::Asking => {}
             State::Extending { .. } => {
@@ -166,12 +155,12 @@ impl<W> Waiters<W> {
             }
             _ => return,
         }
-        let line = self.line(waiter.waits);
+        let line = self.line(waits);
         match line.front() {
             Some(first) if *first == key => drop(line.pop_front()),
             _ => line.retain(|other| *other != key),
         }
-        let begin = self.begin_of(waiter.owner, !waiter.waits);
+        let begin = self.begin_of(owner, !waits);
         let own = self.of_owners[begin..].iter();
         if let Some(place) = own.map(|(_, _, key)| *key).position(|other| other == key) {
             self.of_owners.remove(begin + place);
@@ -201,33 +190,31 @@ impl<W> Waiters<W> {
     }
 
     pub fn get(&self, key: WaiterKey) -> Option<&Waiter<W>> {
-        self.records.get(key.0 as usize)?.as_ref()
+        self.records.get(key.0)
     }
 
     /// Changes the state of a caller, with its place in the queue.
     pub fn set(&mut self, key: WaiterKey, state: State) {
-        let Some(waiter) = self.records.get_mut(key.0 as usize).and_then(Option::take) else {
+        let Some(waiter) = self.records.get_mut(key.0) else {
             return;
         };
-        let waited = is_in_line(waiter.state);
-        match (waited, is_in_line(state)) {
-            (true, false) => self.leave_line(key, &waiter),
-            (false, true) => self.join_line(key, waiter.owner, waiter.waits),
-            (true, true) => {
-                self.parked -= u32::from(matches!(waiter.state, State::Parked { .. }));
-            }
+        let (owner, waits) = (waiter.owner, waiter.waits);
+        let before = std::mem::replace(&mut waiter.state, state);
+        match (is_in_line(before), is_in_line(state)) {
+            (true, false) => self.leave_line(key, owner, waits, before),
+            (false, true) => self.join_line(key, owner, waits),
+            (true, true) => self.parked -= u32::from(matches!(before, State::Parked { .. })),
             (false, false) => {
-                self.extending -= u32::from(matches!(waiter.state, State::Extending { .. }));
+                self.extending -= u32::from(matches!(before, State::Extending { .. }));
             }
         }
         self.parked += u32::from(matches!(state, State::Parked { .. }));
-        self.records[key.0 as usize] = Some(Waiter { state, ..waiter });
     }
 
     /// As `set`, and returns the waker of the caller, which can go on.
     pub fn finish(&mut self, key: WaiterKey, state: State) -> Option<W> {
         self.set(key, state);
-        self.records[key.0 as usize].as_mut()?.waker.take()
+        self.records.get_mut(key.0)?.waker.take()
     }
 
     /// Puts callers at the front of the queue, in this order: their holds were lost before they were taken.
@@ -248,11 +235,7 @@ impl<W> Waiters<W> {
     }
 
     pub fn set_waker(&mut self, key: WaiterKey, waker: W) {
-        if let Some(waiter) = self
-            .records
-            .get_mut(key.0 as usize)
-            .and_then(Option::as_mut)
-        {
+        if let Some(waiter) = self.records.get_mut(key.0) {
             waiter.waker = Some(waker);
         }
     }
@@ -318,8 +301,8 @@ impl<W> Waiters<W> {
     }
 
     pub fn all(&self) -> impl Iterator<Item = (WaiterKey, &Waiter<W>)> {
-        let records = self.records.iter().enumerate();
-        records.filter_map(|(index, waiter)| Some((WaiterKey(index as u32), waiter.as_ref()?)))
+        let waiters = self.records.all();
+        waiters.map(|(number, waiter)| (WaiterKey(number), waiter))
     }
 
     pub fn find(&self, chosen: impl Fn(&Waiter<W>) -> bool) -> Option<WaiterKey> {
@@ -341,7 +324,7 @@ impl<W> Waiters<W> {
         if !self.has_parked() {
             return;
         }
-        for waiter in self.records.iter_mut().flatten() {
+        for waiter in self.records.all_mut() {
             if let State::Parked { until } = waiter.state
                 && chosen(waiter.owner)
                 && over(until)
@@ -355,20 +338,12 @@ impl<W> Waiters<W> {
     /// Forgets in which order records were used.
     #[cfg(any(test, feature = "explorer"))]
     pub fn forget(&mut self) {
-        while self.records.last().is_some_and(Option::is_none) {
-            self.records.pop();
-        }
-        let free = self
-            .records
-            .iter()
-            .enumerate()
-            .filter(|(_, record)| record.is_none());
-        self.free = free.map(|(index, _)| index as u32).rev().collect();
+        self.records.forget();
     }
 
     #[cfg(any(test, feature = "explorer"))]
     pub fn rebase(&mut self, of_ends: impl Fn(Time) -> Time) {
-        for waiter in self.records.iter_mut().flatten() {
+        for waiter in self.records.all_mut() {
             if let State::Parked { until } = &mut waiter.state {
                 *until = of_ends(*until);
             }

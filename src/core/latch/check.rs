@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{super::time::Time, Facts, Latch, Mark, State, Waiter};
+use super::{super::time::Time, Facts, Latch, Mark, State, Waiter, WaiterKey};
 
 impl<W> Latch<W> {
     /// The first invariant that does not hold.
@@ -28,9 +28,9 @@ impl<W> Latch<W> {
             .map(|(_, rule)| *rule)
     }
 
-    pub fn waiters(&self) -> impl Iterator<Item = (super::WaiterKey, &Waiter<W>)> {
-        let records = (0..).zip(&self.waiters);
-        records.filter_map(|(index, waiter)| Some((super::WaiterKey(index), waiter.as_ref()?)))
+    pub fn waiters(&self) -> impl Iterator<Item = (WaiterKey, &Waiter<W>)> {
+        let waiters = self.waiters.all();
+        waiters.map(|(number, waiter)| (WaiterKey(number), waiter))
     }
 
     /// The look under way, and whether it was sent.
@@ -55,11 +55,9 @@ impl<W> Latch<W> {
 
     /// Forgets what no rule reads, and gives the marks the names of `map`, which keeps their order. The last one is `last`.
     pub fn forget(&mut self, map: impl Fn(Mark) -> Mark, last: Mark) {
-        while self.waiters.last().is_some_and(Option::is_none) {
-            self.waiters.pop();
-        }
+        self.waiters.forget();
         self.last_mark = last;
-        for waiter in self.waiters.iter_mut().flatten() {
+        for waiter in self.waiters.all_mut() {
             waiter.mark = waiter.mark.filter(|_| !waiter.is_marked).map(&map);
         }
         if let Some(look) = &mut self.look {

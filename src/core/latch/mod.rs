@@ -30,7 +30,7 @@ mod tests;
 
 use std::time::Duration;
 
-use super::{keys::WaiterKey, listener::Listener, time::Time};
+use super::{keys::WaiterKey, listener::Listener, records::Records, time::Time};
 
 /// What the client knows beside the latch.
 #[derive(Clone, Copy, Debug)]
@@ -124,7 +124,7 @@ impl<W> Default for Effects<W> {
 /// All that a client knows of one latch.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Latch<W> {
-    waiters: Vec<Option<Waiter<W>>>,
+    waiters: Records<Waiter<W>>,
     look: Option<Look>,
     last_mark: Mark,
     /// Until then it is sure that the latch is closed.
@@ -135,7 +135,7 @@ pub struct Latch<W> {
 impl<W> Default for Latch<W> {
     fn default() -> Self {
         Self {
-            waiters: Vec::new(),
+            waiters: Records::default(),
             look: None,
             last_mark: Mark::default(),
             closed_until: Time::default(),
@@ -147,12 +147,7 @@ impl<W> Default for Latch<W> {
 impl<W> Latch<W> {
     /// A caller comes. `waits`: it waits for an opening. It gets its outcome by [`take`](Self::take).
     pub fn enter(&mut self, facts: &Facts, waits: bool, out: &mut Effects<W>) -> WaiterKey {
-        let free = self.waiters.iter().position(Option::is_none);
-        let index = free.unwrap_or_else(|| {
-            self.waiters.push(None);
-            self.waiters.len() - 1
-        });
-        self.waiters[index] = Some(Waiter {
+        let number = self.waiters.add(Waiter {
             waits,
             state: State::New,
             mark: None,
@@ -160,7 +155,7 @@ impl<W> Latch<W> {
             waker: None,
         });
         self.settle(facts, out);
-        WaiterKey(index as u32)
+        WaiterKey(number)
     }
 
     /// A caller is polled: its outcome, if there is one. Its waker is kept otherwise.
@@ -171,22 +166,19 @@ impl<W> Latch<W> {
         waker: W,
         out: &mut Effects<W>,
     ) -> Option<Outcome> {
-        let record = self.waiters.get_mut(key.0 as usize)?;
-        let waiter = record.as_mut()?;
+        let waiter = self.waiters.get_mut(key.0)?;
         let State::Over(outcome) = waiter.state else {
             waiter.waker = Some(waker);
             return None;
         };
-        *record = None;
+        self.waiters.remove(key.0);
         self.settle(facts, out);
         Some(outcome)
     }
 
     /// A caller has gone.
     pub fn leave(&mut self, facts: &Facts, key: WaiterKey, out: &mut Effects<W>) {
-        if let Some(record) = self.waiters.get_mut(key.0 as usize) {
-            *record = None;
-        }
+        self.waiters.remove(key.0);
         self.settle(facts, out);
     }
 
@@ -307,12 +299,12 @@ impl<W> Latch<W> {
 
     /// The callers without an outcome.
     fn waits(&self) -> impl Iterator<Item = &Waiter<W>> {
-        let waiters = self.waiters.iter().flatten();
+        let waiters = self.waiters.all().map(|(_, waiter)| waiter);
         waiters.filter(|waiter| !matches!(waiter.state, State::Over(_)))
     }
 
     fn waits_mut(&mut self) -> impl Iterator<Item = &mut Waiter<W>> {
-        let waiters = self.waiters.iter_mut().flatten();
+        let waiters = self.waiters.all_mut();
         waiters.filter(|waiter| !matches!(waiter.state, State::Over(_)))
     }
 

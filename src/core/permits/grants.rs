@@ -1,6 +1,6 @@
 //! The permits that tasks of this client have.
 
-use super::super::{keys::WaiterKey, time::Time};
+use super::super::{keys::WaiterKey, records::Records, time::Time};
 
 /// The permits of one task. Its guard or its waiter alone frees the record.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -35,40 +35,32 @@ pub struct Spare {
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Grants {
-    records: Vec<Option<Grant>>,
+    records: Records<Grant>,
 }
 
 impl Grants {
     pub fn add(&mut self, grant: Grant) -> GrantKey {
-        let free = self.records.iter().position(Option::is_none);
-        let index = free.unwrap_or_else(|| {
-            self.records.push(None);
-            self.records.len() - 1
-        });
-        self.records[index] = Some(grant);
-        GrantKey(index as u32)
+        GrantKey(self.records.add(grant))
     }
 
     pub fn remove(&mut self, key: GrantKey) -> Option<Grant> {
-        self.records.get_mut(key.0 as usize)?.take()
+        self.records.remove(key.0)
     }
 
     pub fn get(&self, key: GrantKey) -> Option<&Grant> {
-        self.records.get(key.0 as usize)?.as_ref()
+        self.records.get(key.0)
     }
 
     /// The task takes what it was given.
     pub fn take(&mut self, key: GrantKey) {
-        let record = self.records.get_mut(key.0 as usize);
-        if let Some(grant) = record.and_then(Option::as_mut) {
+        if let Some(grant) = self.records.get_mut(key.0) {
             grant.state = GrantState::Guarded;
         }
     }
 
     pub fn all(&self) -> impl Iterator<Item = (GrantKey, &Grant)> {
-        (0..)
-            .zip(&self.records)
-            .filter_map(|(index, grant)| Some((GrantKey(index), grant.as_ref()?)))
+        let grants = self.records.all();
+        grants.map(|(number, grant)| (GrantKey(number), grant))
     }
 
     /// The first permits that were given before their time to be taken ended.
@@ -82,14 +74,12 @@ impl Grants {
     /// Forgets which records were used.
     #[cfg(any(test, feature = "explorer"))]
     pub fn forget(&mut self) {
-        while self.records.last().is_some_and(Option::is_none) {
-            self.records.pop();
-        }
+        self.records.forget();
     }
 
     #[cfg(any(test, feature = "explorer"))]
     pub fn rebase(&mut self, of_ends: impl Fn(Time) -> Time, of_begins: impl Fn(Time) -> Time) {
-        for grant in self.records.iter_mut().flatten() {
+        for grant in self.records.all_mut() {
             grant.window = of_ends(grant.window);
             if let GrantState::Given { since, .. } = &mut grant.state {
                 *since = of_begins(*since);

@@ -11,7 +11,11 @@
 
 use std::collections::VecDeque;
 
-use super::{super::keys::WaiterKey, facts::Ask, grants::GrantKey};
+use super::{
+    super::{keys::WaiterKey, records::Records},
+    facts::Ask,
+    grants::GrantKey,
+};
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum State {
@@ -50,8 +54,7 @@ pub struct Waiter<W> {
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Queue<W> {
-    records: Vec<Option<Waiter<W>>>,
-    free: Vec<u32>,
+    records: Records<Waiter<W>>,
     /// Callers that ask or are parked, in the order of their arrival.
     line: VecDeque<WaiterKey>,
     /// How many records are Parked.
@@ -61,8 +64,7 @@ pub struct Queue<W> {
 impl<W> Default for Queue<W> {
     fn default() -> Self {
         Self {
-            records: Vec::new(),
-            free: Vec::new(),
+            records: Records::default(),
             line: VecDeque::new(),
             parked: 0,
         }
@@ -71,17 +73,12 @@ impl<W> Default for Queue<W> {
 
 impl<W> Queue<W> {
     pub fn add(&mut self, ask: Ask, state: State) -> WaiterKey {
-        let index = self.free.pop().unwrap_or_else(|| {
-            self.records.push(None);
-            self.records.len() as u32 - 1
-        });
-        self.records[index as usize] = Some(Waiter {
+        let key = WaiterKey(self.records.add(Waiter {
             permits: ask.permits,
             waits: ask.waits,
             state: State::Stalled,
             waker: None,
-        });
-        let key = WaiterKey(index);
+        }));
         self.set(key, state);
         key
     }
@@ -89,22 +86,17 @@ impl<W> Queue<W> {
     pub fn remove(&mut self, key: WaiterKey) -> Option<Waiter<W>> {
         let state = self.get(key)?.state;
         self.set(key, State::Stalled);
-        let waiter = self.records[key.0 as usize].take()?;
-        self.free.push(key.0);
+        let waiter = self.records.remove(key.0)?;
         Some(Waiter { state, ..waiter })
     }
 
     pub fn get(&self, key: WaiterKey) -> Option<&Waiter<W>> {
-        self.records.get(key.0 as usize)?.as_ref()
-    }
-
-    fn get_mut(&mut self, key: WaiterKey) -> Option<&mut Waiter<W>> {
-        self.records.get_mut(key.0 as usize)?.as_mut()
+        self.records.get(key.0)
     }
 
     /// Changes the state of a caller, with its place in the queue.
     pub fn set(&mut self, key: WaiterKey, state: State) {
-        let Some(waiter) = self.get_mut(key) else {
+        let Some(waiter) = self.records.get_mut(key.0) else {
             return;
         };
         let before = std::mem::replace(&mut waiter.state, state);
@@ -121,11 +113,11 @@ impl<W> Queue<W> {
     /// As `set`, and returns the waker of the caller, which can go on.
     pub fn finish(&mut self, key: WaiterKey, state: State) -> Option<W> {
         self.set(key, state);
-        self.get_mut(key)?.waker.take()
+        self.records.get_mut(key.0)?.waker.take()
     }
 
     pub fn set_waker(&mut self, key: WaiterKey, waker: W) {
-        if let Some(waiter) = self.get_mut(key) {
+        if let Some(waiter) = self.records.get_mut(key.0) {
             waiter.waker = Some(waker);
         }
     }
@@ -142,8 +134,8 @@ impl<W> Queue<W> {
     }
 
     pub fn all(&self) -> impl Iterator<Item = (WaiterKey, &Waiter<W>)> {
-        let records = self.records.iter().enumerate();
-        records.filter_map(|(index, waiter)| Some((WaiterKey(index as u32), waiter.as_ref()?)))
+        let waiters = self.records.all();
+        waiters.map(|(number, waiter)| (WaiterKey(number), waiter))
     }
 
     pub fn is_line_empty(&self) -> bool {
@@ -153,12 +145,6 @@ impl<W> Queue<W> {
     /// Forgets in which order records were used.
     #[cfg(any(test, feature = "explorer"))]
     pub fn forget(&mut self) {
-        while self.records.last().is_some_and(Option::is_none) {
-            self.records.pop();
-        }
-        let records = (0..).zip(&self.records);
-        let free = records.filter(|(_, record)| record.is_none());
-        self.free = free.map(|(index, _)| index).collect();
-        self.free.reverse();
+        self.records.forget();
     }
 }
